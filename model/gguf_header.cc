@@ -225,10 +225,11 @@ class HeaderParser {
       return Bad(name, " has offset ", offset, ", not a multiple of ", header_.alignment);
     }
     const uint64_t length = static_cast<uint64_t>(*bytes);
-    if (__builtin_add_overflow(total_bytes_, length, &total_bytes_) || total_bytes_ > file_bytes_) {
+    if (length > file_bytes_ - total_bytes_) {
       return Bad(name, " with shape ", ShapeToString(tensor.shape),
                  " takes the tensors beyond the file of ", file_bytes_, " bytes");
     }
+    total_bytes_ += length;
     extents_.push_back({offset, length, header_.tensors.size()});
     return absl::OkStatus();
   }
@@ -272,7 +273,7 @@ class HeaderParser {
   ByteReader reader_;  // Ends at the header limit, so no header longer than that is walked.
   uint64_t tensor_count_ = 0;
   uint64_t key_count_ = 0;
-  uint64_t total_bytes_ = 0;
+  uint64_t total_bytes_ = 0;  // Of the tensors so far; <= file_bytes_.
   GgufHeader header_;
   std::vector<Extent> extents_;
   absl::flat_hash_set<std::string_view> names_;

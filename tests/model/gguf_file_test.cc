@@ -1,6 +1,5 @@
 #include "model/gguf_file.h"
 
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -60,6 +59,15 @@ TEST(GgufFile, OpeningReadsNoTensorBytesAndFindsThemByName) {
   EXPECT_EQ(tensor->data.size(), 128u * 64u * 4u);
   EXPECT_EQ(file.PathOf(*tensor), path);
   EXPECT_EQ(file.FindTensor("blk.4.ffn_down.weight"), nullptr);
+}
+
+TEST(GgufFile, F3AWholeModelWithOneImpossibleSizeIsRefusedNamingFileAndTensor) {
+  GgufWriter writer = testing::TinyLlama();
+  writer.tensor("token_embd.weight").shape[1] = 4'398'046'511'105;  // 2^42 + 1
+  const std::string path = writer.WriteTo(FreshDirectory() + "/f3.gguf");
+  EXPECT_THAT(GgufFile::Open(path),
+              StatusHas(absl::StatusCode::kInvalidArgument,
+                        AllOf(HasSubstr(path), HasSubstr("tensor 'token_embd.weight'"))));
 }
 
 TEST(GgufFile, AHostileHeaderOfAHugeFileCostsNoMemory) {

@@ -1,6 +1,10 @@
 #include "model/manifest.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <string>
 
@@ -161,6 +165,31 @@ TEST(ModelManifest, AShardsTensorsAreVerifiedAndOnlyThose) {
   EXPECT_THAT(VerifyTensors(*file, manifest, std::vector<std::string>{"gone"}),
               FailsWith(FailureKind::kInvalidRequest));
   EXPECT_THAT(VerifyMetadata(*file, manifest), IsOk());
+}
+
+TEST(ModelManifest, BytesOfOtherShardsAreNeverTouched) {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  GgufWriter writer;
+  writer.set_alignment(static_cast<uint32_t>(page));
+  for (const char* name : {"mine", "foreign"}) {
+    writer.AddTensor(name, GgufTensorType::kF32, {static_cast<int64_t>(page / 4)},
+                     std::string(page, *name));
+  }
+  const ModelManifest manifest = ManifestOf(writer);
+  const std::string bytes = writer.Encode();
+  ASSERT_EQ(bytes.size(), 3 * page);  // Header, "mine", "foreign".
+  void* memory =
+      ::mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::memcpy(memory, bytes.data(), bytes.size());
+  auto* data = static_cast<std::byte*>(memory);
+  ASSERT_EQ(::mprotect(data + 2 * page, page, PROT_NONE), 0);  // A touch is the end of the test.
+
+  const auto file = GgufFile::View("m.gguf", std::span(data, bytes.size()));
+  ASSERT_THAT(file, IsOk());
+  EXPECT_THAT(VerifyTensors(*file, manifest, std::vector<std::string>{"mine"}), IsOk());
+  EXPECT_THAT(VerifyMetadata(*file, manifest), IsOk());
+  ::munmap(memory, bytes.size());
 }
 
 TEST(ModelManifest, AnotherShapeOrMetadataIsAnotherRecipe) {

@@ -158,7 +158,8 @@ TEST(ModelLayout, ShardsOfAnyCutAddUpToTheFile) {
       const ShardContents rest = {.layers = {cut, model.hp.layer_count}};
       EXPECT_EQ(ShardBytes(*costs, head) + ShardBytes(*costs, rest),
                 in_file + costs->shared_bytes);  // The rope factors are on both.
-      for (const ShardContents& contents : {head, rest}) {
+      const ShardContents late_head = {.layers = rest.layers, .head = true};
+      for (const ShardContents& contents : {head, rest, late_head}) {
         uint64_t needed = 0;
         for (const std::string& name : Names(model.hp, contents)) {
           needed += model.file->FindTensor(name)->data.size();
