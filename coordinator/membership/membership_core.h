@@ -105,6 +105,7 @@ class MembershipCore {
  private:
   struct Node {
     NodeHello hello;
+    std::vector<std::string> superseded_boots;  // Processes that lost this id; newest last.
     Incarnation incarnation;
     bool live = false;
     JoinStreamId stream;       // Of a live node.
@@ -122,7 +123,8 @@ class MembershipCore {
   void Lose(Node& node, FailureKind kind, std::string reason, Instant now);
   void RefuseStream(JoinStreamId stream, const absl::Status& status);
   void DropStream(Node& node, const absl::Status& status);
-  bool MakeRoom(const NodeId& node);
+  absl::Status CheckHello(JoinStreamId stream, const NodeHello& hello) const;
+  bool MakeRoom();
   Node* NodeOfStream(JoinStreamId stream);
   NodeView ViewOf(const Node& node, Instant now) const;
 

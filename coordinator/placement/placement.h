@@ -8,9 +8,11 @@
 // programming over contiguous ranges) and among equals the sum. The embedding is a lookup and
 // reads next to nothing; the output matrix is read on the head for every token.
 //
-// Nodes enter the ring fastest reader first, ties by id; with fewer shards than nodes the subset
-// is the fastest that fits (all subsets while there are at most `kSubsetsMax` of them, else the
-// fastest and the largest prefixes). The order is a heuristic, the cut for an order is exact.
+// The head is every candidate in turn; the other nodes follow fastest reader first, ties by id.
+// Which nodes take part is tried out as well: every subset while there are few, else the fastest
+// and the largest companions of every head. That choice is a heuristic (exact for the number of
+// nodes when all layers have one size); the cut for one order of nodes is exact. With explicit
+// ranges the nodes are matched to them so that the slowest is as fast as can be.
 // Equal inputs give equal placements, whatever the order of `nodes`.
 
 #include <cstdint>
