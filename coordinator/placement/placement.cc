@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <initializer_list>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -145,7 +146,8 @@ std::optional<Candidate> PlaceOn(const ModelCost& model,
     return a->memory_bytes > b->memory_bytes;
   });
   for (const NodeCost* head : by_speed) {
-    for (const auto* companions : {&by_speed, &by_memory}) {
+    for (const std::vector<const NodeCost*>* companions :
+         std::initializer_list<const std::vector<const NodeCost*>*>{&by_speed, &by_memory}) {
       std::vector<const NodeCost*> others;
       for (const NodeCost* node : *companions) {
         if (node != head && others.size() + 1 < count) others.push_back(node);

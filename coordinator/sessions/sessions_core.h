@@ -24,6 +24,7 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -99,12 +100,13 @@ class SessionsCore {
     Phase phase = Phase::kGranting;
     std::vector<bool> opened;  // Stages that have granted their open.
     bool opens_sent = false;
-    bool run_sent = false;
+    bool run_out = false;  // The head runs, as far as we know.
     Instant phase_until;   // Of kOpening and kClassifying.
     absl::Status suspect;  // What the head said, while a culprit is looked for.
     RunResult result;
 
     std::optional<Ending> ending;  // Set once; then the session only winds down.
+    Instant end_by;                // The client's end, whether or not the record is durable.
     bool finish_sent = false;      // And not yet answered.
     Instant finish_at;             // The next try of the record.
     bool end_sent = false;
@@ -118,19 +120,23 @@ class SessionsCore {
   void CloseStages(Session& session, FailureKind kind);
   void SendFinish(Session& session);
   void SendEnd(Session& session, const absl::Status& status, Instant now);
+  void Refuse(const SessionRequest& request, const absl::Status& status);
+  void Count(SessionOutcome outcome);
   void Retire(RequestId request);
   void TickSession(Session& session, Instant now);
   Instant WakeOf(const Session& session) const;
-  absl::Status Blame(const Session& session, const RouteStage& stage, FailureKind kind,
-                     const std::string& reason) const;
-  absl::Status Complete(const Session& session, const absl::Status& status) const;
+  // `reason` as a failure of `stage`, naming its node and layers.
+  static absl::Status Blame(const Session& session, const RouteStage& stage, FailureKind kind,
+                            const std::string& reason);
+  // `status` with what the session knows: ids, and the blamed node's layers.
+  static absl::Status Complete(const Session& session, const absl::Status& status);
 
   const SessionsOptions options_;
 
   // Ordered, so that equal events give equal actions.
   absl::btree_map<RequestId, Session> sessions_;
   absl::flat_hash_map<AttemptKey, RequestId> attempts_;
-  absl::flat_hash_map<std::pair<AttemptKey, size_t>, NodeId> fences_;  // Not answered yet.
+  absl::flat_hash_set<std::pair<AttemptKey, size_t>> fences_;  // Not answered yet.
   bool shut_down_ = false;
   int running_count_ = 0;
   SessionsStats stats_;
