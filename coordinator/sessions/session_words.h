@@ -141,7 +141,7 @@ struct SessionsActions {
 };
 
 struct SessionsStats {
-  uint64_t started = 0;  // Every OnGenerate; the next five and the live ones add up to it.
+  uint64_t started = 0;  // Every OnGenerate: the next five, and those whose record is still open.
   uint64_t completed = 0;
   uint64_t failed = 0;
   uint64_t cancelled = 0;

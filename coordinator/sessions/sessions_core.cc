@@ -10,6 +10,8 @@
 namespace shardline {
 namespace {
 
+constexpr size_t kDetailBytesMax = 1024;  // Of a record; messages come from peers.
+
 // A connection broke: who is to blame is not yet known.
 bool IsConnectionLoss(const absl::Status& status) {
   const FailureKind kind = FailureKindOf(status);
@@ -76,7 +78,7 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<AttemptKey>
     session.phase = Phase::kFinishing;
     End(session, Ending{.outcome = SessionOutcome::kFailed, .status = key.status()}, now);
     if (!session.end_sent) SendEnd(session, session.ending->status, now);
-    Retire(request);
+    Retire(request, session.ending->outcome);
     return;
   }
   session.key = *key;
@@ -88,6 +90,8 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<AttemptKey>
     return;
   }
   session.phase_until = now + options_.open_timeout;
+  TickSession(session, now);
+  if (session.ending) return;
   session.opens_sent = true;
   for (size_t i = 0; i < session.request.route.stages.size(); ++i) {
     actions_.open.push_back(
@@ -98,7 +102,6 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<AttemptKey>
          .tokens_max = session.request.prompt_tokens + session.request.new_tokens_max,
          .budget = session.deadline - now});
   }
-  TickSession(session, now);
 }
 
 void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage, const absl::Status& status,
@@ -137,7 +140,8 @@ void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage, const absl::
 void SessionsCore::StartRun(Session& session, Instant now) {
   session.phase = Phase::kRunning;
   session.run_out = true;
-  if (session.delivered.empty()) {
+  if (!session.started_sent) {
+    session.started_sent = true;
     actions_.started.push_back({.request = session.request.request, .key = *session.key});
   }
   actions_.run.push_back({.key = *session.key,
@@ -256,7 +260,7 @@ void SessionsCore::OnFinished(const AttemptKey& key, const absl::StatusOr<Sessio
                                                         : std::string("its own")))),
             now);
   }
-  Retire(request);
+  Retire(request, stored.ok() ? *stored : SessionOutcome::kFenced);
 }
 
 void SessionsCore::OnCancel(RequestId request, Instant now) {
@@ -323,7 +327,6 @@ void SessionsCore::FailAttempt(Session& session, const absl::Status& status, Ins
 
 void SessionsCore::End(Session& session, Ending ending, Instant now) {
   if (session.ending) return;
-  Count(ending.outcome);
   // A success waits for its record; anything else is told soon, whatever the store does.
   if (!ending.status.ok()) session.end_by = std::min(now, session.deadline) + options_.end_grace;
   const FailureKind kind = FailureKindOf(ending.status);
@@ -354,7 +357,7 @@ void SessionsCore::SendFinish(Session& session) {
                              .prompt_tokens = session.request.prompt_tokens,
                              .tokens = static_cast<uint32_t>(session.delivered.size()),
                              .kind = FailureKindOf(session.ending->status),
-                             .detail = Text(session.ending->status)});
+                             .detail = Text(session.ending->status).substr(0, kDetailBytesMax)});
 }
 
 void SessionsCore::SendEnd(Session& session, const absl::Status& status, Instant now) {
@@ -399,7 +402,8 @@ void SessionsCore::Count(SessionOutcome outcome) {
   }
 }
 
-void SessionsCore::Retire(RequestId request) {
+void SessionsCore::Retire(RequestId request, SessionOutcome outcome) {
+  Count(outcome);
   auto found = sessions_.find(request);
   if (found->second.key) attempts_.erase(*found->second.key);
   sessions_.erase(found);

@@ -98,6 +98,7 @@ class SessionsCore {
     // The current attempt.
     std::optional<AttemptKey> key;
     Phase phase = Phase::kGranting;
+    bool started_sent = false;
     std::vector<bool> opened;  // Stages that have granted their open.
     bool opens_sent = false;
     bool run_out = false;  // The head runs, as far as we know.
@@ -122,7 +123,8 @@ class SessionsCore {
   void SendEnd(Session& session, const absl::Status& status, Instant now);
   void Refuse(const SessionRequest& request, const absl::Status& status);
   void Count(SessionOutcome outcome);
-  void Retire(RequestId request);
+  // Forgets the session; `outcome` is what stands in the ledger.
+  void Retire(RequestId request, SessionOutcome outcome);
   void TickSession(Session& session, Instant now);
   Instant WakeOf(const Session& session) const;
   // `reason` as a failure of `stage`, naming its node and layers.

@@ -98,7 +98,9 @@ class Store {
   // Plans are immutable; the next epoch is one above the last.
   virtual absl::StatusOr<PlanEpoch> CreatePlan(Term term, std::string_view text) = 0;
   virtual absl::StatusOr<std::optional<StoredPlan>> LatestPlan() = 0;
-  // After an unload: LatestPlan no longer returns it. Its epoch is never used again.
+  // All that are not forgotten, oldest first: what a restarted coordinator takes up again.
+  virtual absl::StatusOr<std::vector<StoredPlan>> Plans() = 0;
+  // After an unload: no query returns it any more. Its epoch is never used again.
   virtual absl::Status ForgetPlan(Term term, PlanEpoch epoch) = 0;
 
   virtual absl::Status RememberNode(Term term, const NodeId& node, std::string_view address) = 0;
