@@ -101,35 +101,35 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock,
                  .clients = &inference_,
                  .term = term},
                 {.sessions_max = options.requests_max}),
-      models_({.clock = clock,
-               .loop = &loop_,
-               .store = &store_,
-               .admin = &admin_,
-               .term = term,
-               .send =
-                   [this](const NodeId& node, v1::CoordinatorMessage message) {
-                     auto stream = stream_of_node_.find(node);
-                     if (stream != stream_of_node_.end()) {
-                       join_.Send(stream->second, std::move(message));
-                     }
-                   },
-               .probe =
-                   [this](const Route& route, std::shared_ptr<const ModelFile> file,
-                          absl::AnyInvocable<void(absl::Status)> done) {
-                     sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
-                   },
-               .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
-              {}) {
+      models_(
+          {.clock = clock,
+           .loop = &loop_,
+           .store = &store_,
+           .admin = &admin_,
+           .term = term,
+           .send =
+               [this](const NodeId& node, v1::CoordinatorMessage message) {
+                 auto stream = stream_of_node_.find(node);
+                 if (stream != stream_of_node_.end()) {
+                   join_.Send(stream->second, std::move(message));
+                 }
+               },
+           .probe =
+               [this](const Route& route, std::shared_ptr<const ModelFile> file,
+                      absl::AnyInvocable<void(absl::Status)> done) {
+                 sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
+               },
+           .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
+          {}) {
   loop_.SetAfterEach([this] { Pump(); });
 }
 
 Coordinator::~Coordinator() { Shutdown(); }
 
 absl::Status Coordinator::Serve() {
-  SL_ASSIGN_OR_RETURN(server_,
-                      CoordinatorServer::Start(options_.listen, {join_.service(),
-                                                                 inference_.service(),
-                                                                 admin_.service()}));
+  SL_ASSIGN_OR_RETURN(
+      server_, CoordinatorServer::Start(options_.listen,
+                                        {join_.service(), inference_.service(), admin_.service()}));
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
@@ -155,8 +155,8 @@ void Coordinator::Shutdown() {
   if (timer_ != nullptr) timer_->Stop();
   store_.Stop();
   loop_.Close();
-  LogInfo("coordinator stopped", {{"sessions", sessions_.stats().started},
-                                  {"completed", sessions_.stats().completed}});
+  LogInfo("coordinator stopped",
+          {{"sessions", sessions_.stats().started}, {"completed", sessions_.stats().completed}});
 }
 
 void Coordinator::OnNodeMessage(JoinStreamId stream, v1::NodeMessage message) {
@@ -236,10 +236,10 @@ absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequ
   if (!served.has_value()) {
     return absl::NotFoundError(absl::StrCat("no model ", request.model(), " is in service"));
   }
-  SL_ASSIGN_OR_RETURN(const std::vector<int32_t> ids,
-                      served->file->tokenizer->Encode(
-                          request.text(),
-                          {.add_special = true, .parse_special = request.parse_special()}));
+  SL_ASSIGN_OR_RETURN(
+      const std::vector<int32_t> ids,
+      served->file->tokenizer->Encode(
+          request.text(), {.add_special = true, .parse_special = request.parse_special()}));
   v1::TokenizeReply reply;
   reply.mutable_ids()->Assign(ids.begin(), ids.end());
   return reply;
@@ -279,8 +279,7 @@ void Coordinator::Pump() {
     ready_told_ = ready;
   }
   if (timer_ != nullptr) {
-    timer_->WakeAt(
-        std::min({membership_.NextWake(), models_.NextWake(), sessions_.NextWake()}));
+    timer_->WakeAt(std::min({membership_.NextWake(), models_.NextWake(), sessions_.NextWake()}));
   }
   if (shutting_down_ && sessions_.idle()) {
     absl::MutexLock lock(&idle_mu_);
@@ -348,13 +347,12 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   welcome.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   welcome.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   join_.Send(action.stream, std::move(message));
-  store_.Run(
-      [node = action.node, address = view->address, term = term_](Store& store) {
-        return store.RememberNode(term, node, address);
-      },
-      [node = action.node](const absl::Status& status) {
-        if (!status.ok()) LogWarning("node not remembered", {{"node", node}, {"status", status}});
-      });
+  store_.Run([node = action.node, address = view->address,
+              term = term_](Store& store) { return store.RememberNode(term, node, address); },
+             [node = action.node](const absl::Status& status) {
+               if (!status.ok())
+                 LogWarning("node not remembered", {{"node", node}, {"status", status}});
+             });
   models_.OnNodeReady(*view, holds);
 }
 

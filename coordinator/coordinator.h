@@ -86,9 +86,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   MembershipCore membership_;
   SessionDriver sessions_;
   ModelLoads models_;
-  std::map<NodeId, JoinStreamId> stream_of_node_;                     // Of live nodes.
-  absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;          // The same, backwards.
-  absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>> holds_;  // Of hellos not yet welcomed.
+  std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
+  absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
+  absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
+      holds_;  // Of hellos not yet welcomed.
   bool ready_told_ = false;
   bool shutting_down_ = false;
 

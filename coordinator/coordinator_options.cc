@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -85,8 +86,7 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
 
 absl::Status CoordinatorOptions::Validate() const {
   if (listen.find(':') == std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--listen: \"", listen, "\" is not host:port"));
+    return absl::InvalidArgumentError(absl::StrCat("--listen: \"", listen, "\" is not host:port"));
   }
   if (data_dir.empty()) return absl::InvalidArgumentError("--data-dir is empty");
   if (heartbeat < absl::Milliseconds(10) || heartbeat > absl::Minutes(1)) {
@@ -112,7 +112,8 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   Texted texted;
   std::string config;
 
-  CLI::App app("Places a model on nodes and routes requests through them.", "shardline-coordinator");
+  CLI::App app("Places a model on nodes and routes requests through them.",
+               "shardline-coordinator");
   app.set_version_flag("--version", std::string(kVersion));
   app.footer(kExample);
   app.add_option("--config", config, "YAML file with these settings")->type_name("FILE");

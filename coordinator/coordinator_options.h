@@ -13,22 +13,22 @@
 namespace shardline {
 
 struct CoordinatorOptions {
-  std::string listen = "127.0.0.1:7070";          // host:port; port 0 takes a free one.
+  std::string listen = "127.0.0.1:7070";           // host:port; port 0 takes a free one.
   std::string data_dir = "shardline-coordinator";  // Holds the store; made if missing.
   std::string port_file;                           // The port in force is written here; or empty.
 
   // Loaded at start, as soon as enough nodes have joined.
-  std::string model;       // A GGUF file; empty: none.
-  std::string model_name;  // Empty: the file's.
-  uint32_t shards = 0;     // 0: the fewest nodes that fit.
+  std::string model;                // A GGUF file; empty: none.
+  std::string model_name;           // Empty: the file's.
+  uint32_t shards = 0;              // 0: the fewest nodes that fit.
   uint32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
   uint32_t sessions_max = 0;        // Full contexts of KV; 0: 4.
 
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration lease = absl::Milliseconds(1500);  // Silence after which a node is lost.
 
-  int requests_max = 64;           // Running at once; more are refused.
-  int client_events_max = 4096;    // Unread events of one client before its request is ended.
+  int requests_max = 64;         // Running at once; more are refused.
+  int client_events_max = 4096;  // Unread events of one client before its request is ended.
   absl::Duration drain = absl::Seconds(2);  // For running requests to end at shutdown.
 
   LogLevel log_level = LogLevel::kInfo;

@@ -69,11 +69,10 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
                                                int32_t context_tokens_max) {
   PreparedRequest out;
   if (request.deadline_ms() < 0 || request.deadline_ms() > kDeadlineMsMax) {
-    return Invalid("deadline_ms is ", request.deadline_ms(), ", allowed are 1 to ",
-                   kDeadlineMsMax);
+    return Invalid("deadline_ms is ", request.deadline_ms(), ", allowed are 1 to ", kDeadlineMsMax);
   }
-  out.budget = absl::Milliseconds(request.deadline_ms() == 0 ? kDeadlineMsDefault
-                                                             : request.deadline_ms());
+  out.budget =
+      absl::Milliseconds(request.deadline_ms() == 0 ? kDeadlineMsDefault : request.deadline_ms());
   SL_RETURN_IF_ERROR(CheckSampling(request.sampling(), file->hyper.vocab_size));
   out.sampling = request.sampling();
   if (request.stop_tokens_size() > kStopTokensMax) {
@@ -85,8 +84,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
     out.stop_tokens.push_back(id);
   }
   if (!request.ignore_eos()) {
-    out.stop_tokens.insert(out.stop_tokens.end(), file->end_tokens.begin(),
-                           file->end_tokens.end());
+    out.stop_tokens.insert(out.stop_tokens.end(), file->end_tokens.begin(), file->end_tokens.end());
   }
   out.want_logits_digest = request.want_logits_digest();
 

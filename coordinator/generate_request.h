@@ -17,8 +17,8 @@ namespace shardline {
 
 struct PreparedRequest {
   std::shared_ptr<const ModelFile> file;
-  std::vector<int32_t> prompt;      // At least one.
-  uint32_t new_tokens_max = 0;      // At least one; what the context has room for.
+  std::vector<int32_t> prompt;  // At least one.
+  uint32_t new_tokens_max = 0;  // At least one; what the context has room for.
   v1::Sampling sampling;
   std::vector<int32_t> stop_tokens;
   bool want_logits_digest = false;

@@ -31,8 +31,7 @@ std::optional<ManifestCache::Key> CacheKeyOf(const GgufFile& file) {
     key.size += size;
     const auto since_epoch = modified.time_since_epoch();
     key.modified_ns = std::max<int64_t>(
-        key.modified_ns,
-        std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
+        key.modified_ns, std::chrono::duration_cast<std::chrono::nanoseconds>(since_epoch).count());
   }
   return key;
 }

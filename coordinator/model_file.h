@@ -20,8 +20,8 @@ namespace shardline {
 
 // Immutable; any thread.
 struct ModelFile {
-  std::string path;          // As given.
-  std::string name;          // Of the file, without ending and part number.
+  std::string path;  // As given.
+  std::string name;  // Of the file, without ending and part number.
   HyperParameters hyper;
   ModelCosts costs;
   ModelManifest manifest;

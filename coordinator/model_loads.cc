@@ -58,10 +58,10 @@ absl::Status ModelLoads::Restore(const StoredPlan& stored) {
   SL_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFile> file,
                       ReadModelFile(plan.path, CacheOnStoreThread()));
   if (file->id != plan.plan.model_id) {
-    return MakeFailure(FailureKind::kIncompatibleRecipe,
-                       absl::StrCat(plan.path, " is another model than plan ", stored.epoch.value(),
-                                    " was made for: ", file->id.value(), ", not ",
-                                    plan.plan.model_id.value()));
+    return MakeFailure(
+        FailureKind::kIncompatibleRecipe,
+        absl::StrCat(plan.path, " is another model than plan ", stored.epoch.value(),
+                     " was made for: ", file->id.value(), ", not ", plan.plan.model_id.value()));
   }
   const std::string name = plan.plan.model;
   Entry& entry = entries_[name];
@@ -79,10 +79,11 @@ void ModelLoads::LoadWhenPossible(const v1::LoadModelRequest& request) {
 
 void ModelLoads::TryWaiting() {
   if (!waiting_.has_value()) return;
-  const std::string name = waiting_->name().empty() ? ModelNameOf(waiting_->path()) : waiting_->name();
+  const std::string name =
+      waiting_->name().empty() ? ModelNameOf(waiting_->path()) : waiting_->name();
   if (entries_.contains(name)) return;  // Under way, or there already.
-  const size_t wanted = std::max<size_t>(
-      {1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
+  const size_t wanted =
+      std::max<size_t>({1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
   if (FreeNodes().size() < wanted) return;
   Begin(*waiting_, {});
 }
@@ -94,10 +95,10 @@ void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) 
   }
   const std::string name = request.name().empty() ? ModelNameOf(request.path()) : request.name();
   if (entries_.contains(name)) {
-    return world_.admin->End(
-        stream, absl::AlreadyExistsError(absl::StrCat(
-                    "model ", name, " is loaded or loading already; unload it first, or give "
-                                    "another --name")));
+    return world_.admin->End(stream, absl::AlreadyExistsError(absl::StrCat(
+                                         "model ", name,
+                                         " is loaded or loading already; unload it first, or give "
+                                         "another --name")));
   }
   Begin(request, {stream});
 }
@@ -133,16 +134,16 @@ void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
   entry->file = *std::move(file);
   const std::vector<NodeCost> nodes = FreeNodes();
   if (nodes.empty()) {
-    return Fail(name,
-                MakeFailure(FailureKind::kOverloaded,
-                            absl::StrCat("no node is free for ", name,
-                                         ": every node holds a shard, or none has joined")));
+    return Fail(name, MakeFailure(FailureKind::kOverloaded,
+                                  absl::StrCat("no node is free for ", name,
+                                               ": every node holds a shard, or none has joined")));
   }
   absl::StatusOr<PlacedModel> placed = PlaceModel(*entry->file, entry->wish, nodes);
   if (!placed.ok()) return Fail(name, placed.status());
   entry->plan = std::move(placed->plan);
-  Note(name, *entry, absl::StrCat("placed, context ", entry->plan->context_tokens_max, " tokens:\n",
-                                  placed->explanation));
+  Note(name, *entry,
+       absl::StrCat("placed, context ", entry->plan->context_tokens_max, " tokens:\n",
+                    placed->explanation));
   world_.store->Run(
       [text = SerializeModelPlan(*entry->plan), term = world_.term](Store& store) {
         return store.CreatePlan(term, text);
@@ -378,7 +379,8 @@ ManifestCache ModelLoads::CacheOnStoreThread() {
               [store = world_.store](const ManifestCache::Key& key) {
                 std::optional<std::string> found;
                 store->RunAndWait([&found, &key](Store& s) {
-                  absl::StatusOr<std::optional<std::string>> known = s.FindManifest(ToStoreKey(key));
+                  absl::StatusOr<std::optional<std::string>> known =
+                      s.FindManifest(ToStoreKey(key));
                   if (known.ok()) found = *std::move(known);
                 });
                 return found;

@@ -29,14 +29,14 @@ uint64_t ScratchBytes(const HyperParameters& hp) {
   return kScratchBytesMin + (row * kChunkTokensMax + logits) * sizeof(float);
 }
 
-ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t context, int32_t sessions) {
+ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t context,
+                  int32_t sessions) {
   const ModelCosts& costs = file.costs;
   return {.name = name,
           .layer_bytes = costs.layer_bytes,
           .embedding_bytes = costs.embedding_bytes,
           .head_bytes = costs.final_norm_bytes + costs.lm_head_bytes,
-          .head_read_bytes =
-              costs.lm_head_bytes != 0 ? costs.lm_head_bytes : costs.embedding_bytes,
+          .head_read_bytes = costs.lm_head_bytes != 0 ? costs.lm_head_bytes : costs.embedding_bytes,
           .kv_bytes_per_token_layer = costs.kv_bytes_per_token_layer,
           .scratch_bytes = ScratchBytes(file.hyper) + costs.shared_bytes,
           .context_tokens = context,
@@ -76,9 +76,9 @@ absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& w
   }
   const int32_t sessions = wish.sessions_max == 0 ? kSessionsDefault : wish.sessions_max;
   if (sessions > kSessionsMax) {
-    return MakeFailure(FailureKind::kInvalidRequest,
-                       absl::StrCat(name, ": KV for ", sessions, " sessions, at most ",
-                                    kSessionsMax));
+    return MakeFailure(
+        FailureKind::kInvalidRequest,
+        absl::StrCat(name, ": KV for ", sessions, " sessions, at most ", kSessionsMax));
   }
   const PlacementOptions options{.shards = wish.shards, .ranges = wish.ranges};
   int32_t context = wish.context_tokens_max == 0 ? context_of_model : wish.context_tokens_max;

@@ -31,7 +31,7 @@ struct ModelWish {
   int32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
   int32_t shards = 0;              // 0: the fewest that fit.
   std::vector<LayerRange> ranges;
-  int32_t sessions_max = 0;        // 0: 4.
+  int32_t sessions_max = 0;  // 0: 4.
 };
 
 // Places the model on `nodes`. Without a wish for the context it is halved until it fits. Fails

@@ -72,11 +72,12 @@ void SessionDriver::Probe(PreparedRequest prepared, Route route,
 }
 
 void SessionDriver::Start(RequestId request, Payload payload) {
-  const SessionRequest session{.request = request,
-                               .route = payload.route,
-                               .prompt_tokens = static_cast<uint32_t>(payload.prepared.prompt.size()),
-                               .new_tokens_max = payload.prepared.new_tokens_max,
-                               .budget = payload.prepared.budget};
+  const SessionRequest session{
+      .request = request,
+      .route = payload.route,
+      .prompt_tokens = static_cast<uint32_t>(payload.prepared.prompt.size()),
+      .new_tokens_max = payload.prepared.new_tokens_max,
+      .budget = payload.prepared.budget};
   payloads_.emplace(request, std::move(payload));
   core_.OnGenerate(session, world_.clock->Now());
 }
@@ -221,9 +222,9 @@ void SessionDriver::OnRunStreamEnd(const AttemptKey& key, const absl::Status& st
   const bool ended = run->second.ended;
   runs_.erase(run);
   if (ended) return;
-  const absl::Status failure =
-      status.ok() ? MakeFailure(FailureKind::kStreamReset, "the head ended its stream without an end")
-                  : status;
+  const absl::Status failure = status.ok() ? MakeFailure(FailureKind::kStreamReset,
+                                                         "the head ended its stream without an end")
+                                           : status;
   core_.OnRunFailed(key, failure, world_.clock->Now());
 }
 
@@ -257,15 +258,13 @@ void SessionDriver::Finish(const SessionsActions::Finish& action) {
                              .tokens = action.tokens,
                              .kind = action.kind,
                              .detail = action.detail};
-  world_.store->Run(
-      [record, key = action.key, term = world_.term](Store& store) {
-        return store.FinishAttempt(term, key, record);
-      },
-      [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
-        absl::StatusOr<SessionOutcome> outcome = stored.status();
-        if (stored.ok()) outcome = ToOutcome(stored->state);
-        core_.OnFinished(key, outcome, world_.clock->Now());
-      });
+  world_.store->Run([record, key = action.key, term = world_.term](
+                        Store& store) { return store.FinishAttempt(term, key, record); },
+                    [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
+                      absl::StatusOr<SessionOutcome> outcome = stored.status();
+                      if (stored.ok()) outcome = ToOutcome(stored->state);
+                      core_.OnFinished(key, outcome, world_.clock->Now());
+                    });
 }
 
 void SessionDriver::End(const SessionsActions::End& action) {

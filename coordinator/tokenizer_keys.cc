@@ -51,8 +51,9 @@ absl::StatusOr<TokenizerSpec> ReadTokenizerSpec(const GgufMetadata& metadata) {
   SL_RETURN_IF_ERROR(ReadText(metadata, "tokenizer.ggml.model", &spec.type));
   if (spec.type.empty()) {
     return MakeFailure(FailureKind::kInvalidRequest,
-                       absl::StrCat(metadata.file(), ": no tokenizer.ggml.model: the file has no "
-                                                     "tokenizer"));
+                       absl::StrCat(metadata.file(),
+                                    ": no tokenizer.ggml.model: the file has no "
+                                    "tokenizer"));
   }
   SL_RETURN_IF_ERROR(ReadText(metadata, "tokenizer.ggml.pre", &spec.pre));
   SL_RETURN_IF_ERROR(ReadText(metadata, "general.name", &spec.model_name));

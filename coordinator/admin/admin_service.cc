@@ -108,10 +108,9 @@ class AdminService::Service final : public v1::Admin::CallbackService {
   grpc::ServerUnaryReactor* ListShards(grpc::CallbackServerContext* context,
                                        const v1::ListShardsRequest* request,
                                        v1::ShardList* reply) override {
-    return AnswerWithView(streams_->events, context, reply,
-                          [model = request->model()](const ClusterView& view) {
-                            return ToShardList(view, model);
-                          });
+    return AnswerWithView(
+        streams_->events, context, reply,
+        [model = request->model()](const ClusterView& view) { return ToShardList(view, model); });
   }
 
   grpc::ServerWriteReactor<v1::LoadModelEvent>* LoadModel(
@@ -124,8 +123,7 @@ class AdminService::Service final : public v1::Admin::CallbackService {
                                         v1::UnloadModelReply*) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     streams_->events->OnUnloadModel(
-        request->name(),
-        [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); });
+        request->name(), [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); });
     return reactor;
   }
 

@@ -27,10 +27,10 @@ struct ModelFacts {
 
 // A model in service, or on its way there.
 struct ClusterModel {
-  ModelFacts facts;       // As far as known.
-  bool placed = false;    // Then `view` stands; else `note` says what is being done.
+  ModelFacts facts;     // As far as known.
+  bool placed = false;  // Then `view` stands; else `note` says what is being done.
   ModelView view = {};
-  bool failed = false;    // Before it was placed.
+  bool failed = false;  // Before it was placed.
   std::string note;
 };
 

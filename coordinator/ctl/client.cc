@@ -29,8 +29,7 @@ struct CtlClient::Stubs {
 CtlClient::CtlClient(const std::string& endpoint) : stubs_(std::make_unique<Stubs>()) {
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
-  stubs_->channel =
-      grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
+  stubs_->channel = grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), args);
   stubs_->admin = v1::Admin::NewStub(stubs_->channel);
   stubs_->inference = v1::Inference::NewStub(stubs_->channel);
 }

@@ -31,8 +31,6 @@ struct Parsing {
   std::string deadline;
   std::string ranges;
   std::vector<std::string> words;  // generate [MODEL] PROMPT
-  std::string system;
-  bool chatml = false;
   v1::Sampling sampling;
   float temperature = 0;
   float top_p = 1;
@@ -60,7 +58,6 @@ const std::map<std::string, OutputFormat> kFormats = {{"table", OutputFormat::kT
                                                       {"name", OutputFormat::kName}};
 const std::map<std::string, ColorMode> kColors = {
     {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
-
 
 void AddGlobalFlags(CLI::App& app, Parsing& p) {
   app.add_option("--endpoint", p.command.endpoint, "The coordinator's address")
@@ -105,8 +102,8 @@ void AddGenerate(CLI::App& app, Parsing& p) {
   generate->add_flag("--logits-digest", p.logits_digest, "Report a digest of each logits row");
   generate->add_flag("--ignore-eos", p.ignore_eos, "Go on past the model's end token");
   generate->add_option("--deadline", p.deadline, "Longest time for the whole answer, as 90s");
-  generate->add_flag("--chatml", p.chatml, "Wrap the prompt as one ChatML user turn");
-  generate->add_option("--system", p.system, "System turn in front, with --chatml");
+  generate->add_flag("--chatml", p.command.chatml, "Wrap the prompt as one ChatML user turn");
+  generate->add_option("--system", p.command.system, "System turn in front, with --chatml");
   generate->add_flag("--json", p.command.json_lines, "One JSON object a line instead of text");
 }
 
@@ -130,9 +127,8 @@ void AddModel(CLI::App& app, Parsing& p) {
 std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
   Parsing& p = *parsing;
   // The tree writes into `parsing`, hence holds it.
-  std::shared_ptr<CLI::App> app(
-      new CLI::App("Operates a Shardline cluster.", "shardctl"),
-      [parsing](CLI::App* tree) { delete tree; });
+  std::shared_ptr<CLI::App> app(new CLI::App("Operates a Shardline cluster.", "shardctl"),
+                                [parsing](CLI::App* tree) { delete tree; });
   app->fallthrough();
   app->require_subcommand(1);
   app->footer(kExample);
@@ -193,8 +189,9 @@ std::string ExplainUnknown(const CLI::App& root, const std::vector<std::string>&
     if (next == nullptr) {
       const std::string near = NearMiss(arg, names);
       const std::string where = at == &root ? "" : absl::StrCat(at->get_name(), " ");
-      return absl::StrCat("unknown command \"", where, arg, "\"",
-                          near.empty() ? "" : absl::StrCat("; did you mean \"", where, near, "\"?"));
+      return absl::StrCat(
+          "unknown command \"", where, arg, "\"",
+          near.empty() ? "" : absl::StrCat("; did you mean \"", where, near, "\"?"));
     }
     at = next;
   }
@@ -217,13 +214,6 @@ bool ReadRanges(const std::string& text, v1::LoadModelRequest* load) {
     range.set_end(last + 1);
   }
   return true;
-}
-
-std::string ChatMl(const std::string& system, const std::string& prompt) {
-  std::string text;
-  if (!system.empty()) absl::StrAppend(&text, "<|im_start|>system\n", system, "<|im_end|>\n");
-  return absl::StrCat(text, "<|im_start|>user\n", prompt,
-                      "<|im_end|>\n<|im_start|>assistant\n");
 }
 
 // From what CLI11 has read to what the commands want. Empty, or what is wrong.
@@ -252,7 +242,7 @@ std::string Translate(Parsing& p) {
   if (command.verb != CtlVerb::kGenerate) return "";
   v1::GenerateRequest& generate = command.generate;
   if (p.words.size() == 2) generate.set_model(p.words.front());
-  generate.set_text(p.chatml ? ChatMl(p.system, p.words.back()) : p.words.back());
+  generate.set_text(p.words.back());
   if (p.max_tokens == 0) return "--max-tokens must be at least 1";
   generate.set_new_tokens_max(p.max_tokens);
   generate.set_ignore_eos(p.ignore_eos);
@@ -284,9 +274,9 @@ ParsedCommandLine ParseCtlCommandLine(const std::vector<std::string>& args) {
   const std::shared_ptr<CLI::App> app = MakeTree(parsing);
   if (args.empty()) return {.command = {}, .text = app->help(), .exit_code = 0};
   const auto refuse = [](const std::string& text) {
-    return ParsedCommandLine{
-        .command = {}, .text = absl::StrCat("error: ", text, "\nhint:  shardctl --help\n"),
-        .exit_code = 2};
+    return ParsedCommandLine{.command = {},
+                             .text = absl::StrCat("error: ", text, "\nhint:  shardctl --help\n"),
+                             .exit_code = 2};
   };
   try {  // CLI11 throws for help, too.
     app->parse(std::vector<std::string>(args.rbegin(), args.rend()));

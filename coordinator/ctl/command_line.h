@@ -47,7 +47,9 @@ struct CtlCommand {
   // Of some.
   std::string model;             // shard list, model unload.
   v1::LoadModelRequest load;     // model load.
-  v1::GenerateRequest generate;  // generate.
+  v1::GenerateRequest generate;  // generate; the text "-" stands for stdin.
+  bool chatml = false;           // Wrap that text as one user turn, behind
+  std::string system;            // this system turn, if any.
   bool json_lines = false;       // generate --json.
   bool client_only = false;      // version --client.
   std::string shell;             // completion.

@@ -53,8 +53,8 @@ void Collect(const CLI::App& root, const CLI::App& app, const std::string& path,
   }
   levels->push_back(level);
   for (const CLI::App* next : app.get_subcommands(all)) {
-    Collect(root, *next, path.empty() ? next->get_name() : absl::StrCat(path, " ", next->get_name()),
-            levels);
+    Collect(root, *next,
+            path.empty() ? next->get_name() : absl::StrCat(path, " ", next->get_name()), levels);
   }
 }
 
@@ -82,15 +82,16 @@ std::string Bash(const std::vector<Level>& levels) {
       "  local cur=\"${COMP_WORDS[COMP_CWORD]}\" prev=\"${COMP_WORDS[COMP_CWORD-1]}\"\n"
       "  COMPREPLY=()\n";
   absl::StrAppend(&script, FindPath(levels, "\"${COMP_WORDS[@]:1:COMP_CWORD-1}\""));
-  absl::StrAppend(&script,
-                  "  case \"$prev\" in\n"
-                  "    -o|--output) COMPREPLY=($(compgen -W \"table wide json name\" -- \"$cur\")); "
-                  "return;;\n"
-                  "    --color) COMPREPLY=($(compgen -W \"auto always never\" -- \"$cur\")); "
-                  "return;;\n"
-                  "  esac\n"
-                  "  local words=\"\" flags=\"\"\n"
-                  "  case \"$path\" in\n");
+  absl::StrAppend(
+      &script,
+      "  case \"$prev\" in\n"
+      "    -o|--output) COMPREPLY=($(compgen -W \"table wide json name\" -- \"$cur\")); "
+      "return;;\n"
+      "    --color) COMPREPLY=($(compgen -W \"auto always never\" -- \"$cur\")); "
+      "return;;\n"
+      "  esac\n"
+      "  local words=\"\" flags=\"\"\n"
+      "  case \"$path\" in\n");
   for (const Level& level : levels) {
     std::vector<Word> words = level.commands;
     words.insert(words.end(), level.values.begin(), level.values.end());
@@ -123,8 +124,7 @@ std::string Zsh(const std::vector<Level>& levels) {
     all.insert(all.end(), level.values.begin(), level.values.end());
     all.insert(all.end(), level.flags.begin(), level.flags.end());
     for (const Word& word : all) {
-      const std::string what =
-          absl::StrReplaceAll(word.what, {{"'", ""}, {":", " "}});
+      const std::string what = absl::StrReplaceAll(word.what, {{"'", ""}, {":", " "}});
       absl::StrAppend(&script, "'", word.text, ":", what, "' ");
     }
     absl::StrAppend(&script, ");;\n");
@@ -155,9 +155,8 @@ std::string Fish(const std::vector<Level>& levels) {
     }
     for (const Word& flag : level.flags) {
       if (flag.text.rfind("--", 0) != 0) continue;
-      absl::StrAppend(&script, "complete -c shardctl -n '", condition, "' -l ",
-                      flag.text.substr(2), " -d '", absl::StrReplaceAll(flag.what, {{"'", ""}}),
-                      "'\n");
+      absl::StrAppend(&script, "complete -c shardctl -n '", condition, "' -l ", flag.text.substr(2),
+                      " -d '", absl::StrReplaceAll(flag.what, {{"'", ""}}), "'\n");
     }
   }
   absl::StrAppend(&script,

@@ -11,12 +11,12 @@ namespace shardline {
 // Scripts depend on these numbers: never renumber.
 enum class ExitCode {
   kOk = 0,
-  kFailed = 1,        // The operation failed.
-  kUsage = 2,         // The command line, or the request itself, is wrong.
+  kFailed = 1,  // The operation failed.
+  kUsage = 2,   // The command line, or the request itself, is wrong.
   kNotFound = 3,
-  kUnreachable = 4,   // No coordinator answers.
-  kNotHealthy = 5,    // Reached, but not able to serve.
-  kRefused = 6,       // A precondition does not hold, or there is no room.
+  kUnreachable = 4,  // No coordinator answers.
+  kNotHealthy = 5,   // Reached, but not able to serve.
+  kRefused = 6,      // A precondition does not hold, or there is no room.
   kTimeout = 7,
   kNotAllowed = 8,
   kInterrupted = 130,

@@ -23,12 +23,9 @@ std::string ReasonText(v1::FinishReason reason) {
 }
 
 Json StartedJson(const v1::GenerateStarted& started) {
-  Json json = {{"type", "started"},
-               {"session", started.session()},
-               {"epoch", started.epoch()},
-               {"planEpoch", started.plan_epoch()},
-               {"model", started.model()},
-               {"promptTokens", started.prompt_tokens()},
+  Json json = {{"type", "started"},        {"session", started.session()},
+               {"epoch", started.epoch()}, {"planEpoch", started.plan_epoch()},
+               {"model", started.model()}, {"promptTokens", started.prompt_tokens()},
                {"route", Json::array()}};
   for (const v1::RouteStage& stage : started.route()) {
     json["route"].push_back({{"node", stage.node_id()},
@@ -85,9 +82,9 @@ std::string EventJson(const v1::GenerateEvent& event) {
 
 std::string StatsText(const v1::GenerateStarted& started, const v1::GenerateEnd& end) {
   std::string text = absl::StrFormat(
-      "%d tokens (%s) behind a prompt of %d in %.2f s: first after %.0f ms",
-      end.generated_tokens(), ReasonText(end.reason()), end.prompt_tokens(),
-      static_cast<double>(end.total_us()) / 1e6, static_cast<double>(end.ttft_us()) / 1e3);
+      "%d tokens (%s) behind a prompt of %d in %.2f s: first after %.0f ms", end.generated_tokens(),
+      ReasonText(end.reason()), end.prompt_tokens(), static_cast<double>(end.total_us()) / 1e6,
+      static_cast<double>(end.ttft_us()) / 1e3);
   const v1::RunTimings& timings = end.timings();
   if (timings.decode_us() > 0 && end.generated_tokens() > 1) {
     absl::StrAppendFormat(&text, ", then %.1f tokens/s",

@@ -60,9 +60,8 @@ std::string DrawBox(const v1::ShardSummary& shard, int width) {
 
 std::string DrawModel(const LayerMapModel& model, int layers, int columns) {
   std::vector<v1::ShardSummary> shards = model.shards;
-  std::sort(shards.begin(), shards.end(), [](const auto& a, const auto& b) {
-    return a.layers().begin() < b.layers().begin();
-  });
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
   std::string line;
   int at = 0;
   for (const v1::ShardSummary& shard : shards) {
@@ -106,7 +105,8 @@ std::string Legend(const std::string& drawn) {
 
 std::string DrawLayerMap(const std::vector<LayerMapModel>& models, int columns_max) {
   size_t name_width = 5;  // "MODEL"
-  for (const LayerMapModel& model : models) name_width = std::max(name_width, DisplayWidth(model.name));
+  for (const LayerMapModel& model : models)
+    name_width = std::max(name_width, DisplayWidth(model.name));
   const int room = std::max(kMapColumnsMin, columns_max - static_cast<int>(name_width) - 2);
 
   std::string text;

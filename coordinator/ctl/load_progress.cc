@@ -50,9 +50,9 @@ void LoadProgress::Show(const v1::LoadModelEvent& event, absl::Duration elapsed)
     started_bytes_ = done;
   }
   const double seconds = absl::ToDoubleSeconds(elapsed - started_);
-  const double rate =
-      seconds > 0.2 && done > started_bytes_ ? static_cast<double>(done - started_bytes_) / seconds
-                                             : 0;
+  const double rate = seconds > 0.2 && done > started_bytes_
+                          ? static_cast<double>(done - started_bytes_) / seconds
+                          : 0;
   const int percent = static_cast<int>(100 * done / total);
   if (redraw_) {
     const int bar = std::clamp(columns_ - 55, 10, kBarColumnsMax);

@@ -23,6 +23,12 @@ constexpr absl::Duration kTimeoutDefault = absl::Seconds(10);
 constexpr absl::Duration kDeadlineSlack = absl::Seconds(5);  // For the coordinator's own end.
 constexpr absl::Duration kDeadlineDefault = absl::Minutes(2);
 
+std::string ChatMl(const std::string& system, const std::string& prompt) {
+  std::string text;
+  if (!system.empty()) absl::StrAppend(&text, "<|im_start|>system\n", system, "<|im_end|>\n");
+  return absl::StrCat(text, "<|im_start|>user\n", prompt, "<|im_end|>\n<|im_start|>assistant\n");
+}
+
 // One run of one command.
 class Run {
  public:
@@ -60,9 +66,9 @@ class Run {
   absl::Duration timeout() const { return command_.timeout.value_or(kTimeoutDefault); }
 
   ViewOptions view() const {
-    const bool color = command_.color == ColorMode::kAlways ||
-                       (command_.color == ColorMode::kAuto && terminal_.out_is_terminal &&
-                        !terminal_.no_color);
+    const bool color =
+        command_.color == ColorMode::kAlways ||
+        (command_.color == ColorMode::kAuto && terminal_.out_is_terminal && !terminal_.no_color);
     return {.format = command_.output,
             .headers = !command_.no_headers,
             .color = color,
@@ -119,12 +125,12 @@ class Run {
     const absl::Time start = absl::Now();
     LoadProgress progress(terminal_.err, terminal_.err_is_terminal, terminal_.columns);
     v1::ModelSummary model;
-    const absl::Status status = client_.LoadModel(
-        command_.load, command_.timeout.value_or(absl::InfiniteDuration()),
-        [&](const v1::LoadModelEvent& event) {
-          model = event.model();
-          if (!command_.quiet) progress.Show(event, absl::Now() - start);
-        });
+    const absl::Status status =
+        client_.LoadModel(command_.load, command_.timeout.value_or(absl::InfiniteDuration()),
+                          [&](const v1::LoadModelEvent& event) {
+                            model = event.model();
+                            if (!command_.quiet) progress.Show(event, absl::Now() - start);
+                          });
     progress.Done();
     if (!status.ok()) return Fail(status);
     if (command_.output == OutputFormat::kJson) {
@@ -151,24 +157,25 @@ class Run {
     if (request.text() == "-") {
       request.set_text(std::string(std::istreambuf_iterator<char>(*terminal_.in), {}));
     }
+    if (command_.chatml) request.set_text(ChatMl(command_.system, request.text()));
     const absl::Duration deadline =
         request.deadline_ms() == 0 ? kDeadlineDefault : absl::Milliseconds(request.deadline_ms());
     v1::GenerateStarted started;
     v1::GenerateEnd end;
-    const absl::Status status = client_.Generate(
-        request, command_.timeout.value_or(deadline + kDeadlineSlack),
-        [&](const v1::GenerateEvent& event) {
-          if (event.has_started()) started = event.started();
-          if (event.has_end()) end = event.end();
-          if (command_.json_lines) {
-            *terminal_.out << EventJson(event);
-          } else if (event.has_token()) {
-            *terminal_.out << event.token().text();
-          } else if (event.has_end()) {
-            *terminal_.out << event.end().text() << "\n";
-          }
-          terminal_.out->flush();
-        });
+    const absl::Status status =
+        client_.Generate(request, command_.timeout.value_or(deadline + kDeadlineSlack),
+                         [&](const v1::GenerateEvent& event) {
+                           if (event.has_started()) started = event.started();
+                           if (event.has_end()) end = event.end();
+                           if (command_.json_lines) {
+                             *terminal_.out << EventJson(event);
+                           } else if (event.has_token()) {
+                             *terminal_.out << event.token().text();
+                           } else if (event.has_end()) {
+                             *terminal_.out << event.end().text() << "\n";
+                           }
+                           terminal_.out->flush();
+                         });
     if (!status.ok()) {
       if (!command_.json_lines && started.session() != 0) *terminal_.out << std::endl;
       return Fail(status);

@@ -86,21 +86,20 @@ std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options) 
     if (node.kv_pages_total() > 0) {
       kv = absl::StrCat(node.kv_pages_free(), "/", node.kv_pages_total());
     }
-    std::vector<std::string> row = {
-        node.node_id(),
-        StateText(node.state()),
-        node.model(),
-        LayersText(node.layers()),
-        absl::StrCat(BytesText(node.memory_used_bytes()), "/",
-                     BytesText(node.capacity().memory_bytes())),
-        kv,
-        absl::StrCat(node.attempts_open()),
-        AgeText(absl::Milliseconds(node.last_beat_ms())),
-        AgeText(absl::Milliseconds(node.age_ms()))};
+    std::vector<std::string> row = {node.node_id(),
+                                    StateText(node.state()),
+                                    node.model(),
+                                    LayersText(node.layers()),
+                                    absl::StrCat(BytesText(node.memory_used_bytes()), "/",
+                                                 BytesText(node.capacity().memory_bytes())),
+                                    kv,
+                                    absl::StrCat(node.attempts_open()),
+                                    AgeText(absl::Milliseconds(node.last_beat_ms())),
+                                    AgeText(absl::Milliseconds(node.age_ms()))};
     if (wide) {
-      row.insert(row.end(), {absl::StrCat(node.capacity().backend(), " ", node.capacity().device()),
-                             absl::StrCat(node.incarnation()), node.version(), node.address(),
-                             node.reason()});
+      row.insert(row.end(),
+                 {absl::StrCat(node.capacity().backend(), " ", node.capacity().device()),
+                  absl::StrCat(node.incarnation()), node.version(), node.address(), node.reason()});
     }
     table.AddRow(std::move(row));
   }
@@ -111,25 +110,25 @@ std::string ModelListView(const v1::ModelList& models, const ViewOptions& option
   if (options.format == OutputFormat::kJson) return ModelListJson(models);
   if (options.format == OutputFormat::kName) {
     std::string text;
-    for (const v1::ModelSummary& model : models.models()) absl::StrAppend(&text, model.name(), "\n");
+    for (const v1::ModelSummary& model : models.models())
+      absl::StrAppend(&text, model.name(), "\n");
     return text;
   }
   const bool wide = options.format == OutputFormat::kWide;
-  std::vector<std::string> headers = {"MODEL", "STATE", "ARCH",   "QUANT",
+  std::vector<std::string> headers = {"MODEL", "STATE",  "ARCH",    "QUANT",
                                       "SIZE",  "LAYERS", "CONTEXT", "REASON"};
   if (wide) headers.insert(headers.end(), {"PLAN", "DIGEST"});
   Table table(headers);
   for (const v1::ModelSummary& model : models.models()) {
-    std::vector<std::string> row = {model.name(),
-                                    StateText(model.state()),
-                                    model.architecture(),
-                                    model.quantisation(),
-                                    model.bytes() == 0 ? "" : BytesText(model.bytes()),
-                                    model.layers() == 0 ? "" : absl::StrCat(model.layers()),
-                                    model.context_tokens_max() == 0
-                                        ? ""
-                                        : absl::StrCat(model.context_tokens_max()),
-                                    model.reason()};
+    std::vector<std::string> row = {
+        model.name(),
+        StateText(model.state()),
+        model.architecture(),
+        model.quantisation(),
+        model.bytes() == 0 ? "" : BytesText(model.bytes()),
+        model.layers() == 0 ? "" : absl::StrCat(model.layers()),
+        model.context_tokens_max() == 0 ? "" : absl::StrCat(model.context_tokens_max()),
+        model.reason()};
     if (wide) row.insert(row.end(), {absl::StrCat(model.plan_epoch()), model.model_id()});
     table.AddRow(std::move(row));
   }

@@ -56,9 +56,9 @@ absl::Status BlameNode(const absl::Status& status, const NodeId& node, const cha
   FailureKind kind = FailureKind::kStreamReset;
   if (absl::IsDeadlineExceeded(status)) kind = FailureKind::kDeadlineExceeded;
   if (absl::IsCancelled(status)) kind = FailureKind::kCancelled;
-  return MakeFailure({.kind = kind, .node = node},
-                     absl::StrCat(call, " on node ", node.value(), ": ",
-                                  std::string(status.message())));
+  return MakeFailure(
+      {.kind = kind, .node = node},
+      absl::StrCat(call, " on node ", node.value(), ": ", std::string(status.message())));
 }
 
 }  // namespace
@@ -225,9 +225,8 @@ void NodeClients::Shutdown() {
   state_->closed = true;
   state_->channels.clear();
   for (grpc::ClientContext* context : state_->running) context->TryCancel();
-  auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu) {
-    return state_->running.empty();
-  };
+  auto idle = [this]()
+                  ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu) { return state_->running.empty(); };
   state_->mu.Await(absl::Condition(&idle));
 }
 

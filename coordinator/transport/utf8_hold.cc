@@ -41,8 +41,7 @@ size_t Utf8Hold::IncompleteTail(std::string_view bytes) {
     const auto lead = static_cast<uint8_t>(bytes[bytes.size() - tail]);
     if (IsContinuation(lead)) continue;
     if (SequenceLength(lead) <= tail) return 0;
-    if (tail >= 2 &&
-        !SecondMayFollow(lead, static_cast<uint8_t>(bytes[bytes.size() - tail + 1]))) {
+    if (tail >= 2 && !SecondMayFollow(lead, static_cast<uint8_t>(bytes[bytes.size() - tail + 1]))) {
       return 0;
     }
     return tail;
