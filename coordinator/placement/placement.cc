@@ -226,7 +226,8 @@ std::string NeedsText(const ModelCost& model) {
       " scratch a node");
 }
 
-// Fills the nodes one after the other, largest first, to show how far they get.
+// Fills the nodes one after the other, largest first, to show how far they get. What is short is
+// what the last node would need beyond what it has to hold the rest.
 absl::Status DoesNotFit(const ModelCost& model, const std::vector<const NodeCost*>& by_speed,
                         size_t count) {
   std::vector<const NodeCost*> order = by_speed;
@@ -234,42 +235,39 @@ absl::Status DoesNotFit(const ModelCost& model, const std::vector<const NodeCost
     return a->memory_bytes > b->memory_bytes;
   });
   order.resize(count);
+  const int32_t layer_count = model.layer_count();
   std::string lines;
   uint64_t short_bytes = 0;
   int32_t next = 0;
   for (size_t i = 0; i < order.size(); ++i) {
     const NodeCost& node = *order[i];
     const bool is_head = i == 0;
-    const int32_t must_leave = static_cast<int32_t>(order.size() - i) - 1;
+    const int32_t others = static_cast<int32_t>(order.size() - i) - 1;  // A layer each, at least.
     int32_t end = next;
-    while (end < model.layer_count() - must_leave &&
+    while (end < layer_count - others &&
            ShardBytes(model, {next, end + 1}, is_head) <= node.memory_bytes) {
       ++end;
     }
     absl::StrAppend(&lines, "\n", node.node.value(), " has ", FormatBytes(node.memory_bytes),
                     " free: ");
+    const uint64_t one_more = ShardBytes(model, {next, next + 1}, is_head);
     if (end > next) {
-      absl::StrAppend(&lines, "fits ", LayerRange{next, end}.ToString(), " of ",
-                      model.layer_count(), is_head ? " as head" : "");
+      absl::StrAppend(&lines, "fits ", LayerRange{next, end}.ToString(), " of ", layer_count,
+                      is_head ? " as head" : "");
     } else {
-      const uint64_t needed =
-          ShardBytes(model, {next, std::min(next + 1, model.layer_count())}, is_head);
-      absl::StrAppend(&lines, "fits no layer", is_head ? " as head" : "", ", the next needs ",
-                      FormatBytes(needed));
-      if (next == model.layer_count() - must_leave || must_leave > 0) {
-        short_bytes += needed > node.memory_bytes ? needed - node.memory_bytes : 0;
-      }
+      absl::StrAppend(&lines, "fits no layer", is_head ? " as head" : "", ", one needs ",
+                      FormatBytes(one_more));
+      end = others > 0 ? next + 1 : next;  // Go on as if it had one.
     }
+    const LayerRange wanted{next, others > 0 ? next + 1 : layer_count};
+    const uint64_t needed = ShardBytes(model, wanted, is_head);
+    if (needed > node.memory_bytes) short_bytes += needed - node.memory_bytes;
     next = end;
   }
-  if (next < model.layer_count()) {
-    short_bytes = ShardBytes(model, {next, model.layer_count()}, false) - model.scratch_bytes;
-  }
-  return MakeFailure(
-      FailureKind::kOverloaded,
-      absl::StrCat(model.name, " does not fit on ", count, count == 1 ? " node" : " nodes",
-                   ": it needs ", NeedsText(model), lines, "\nshort by ",
-                   FormatBytes(std::max<uint64_t>(short_bytes, 1))));
+  return MakeFailure(FailureKind::kOverloaded,
+                     absl::StrCat(model.name, " does not fit on ", count,
+                                  count == 1 ? " node" : " nodes", ": it needs ", NeedsText(model),
+                                  lines, "\nshort by ", FormatBytes(short_bytes)));
 }
 
 absl::Status RangesDoNotFit(const ModelCost& model, const std::vector<const NodeCost*>& by_speed,

@@ -410,41 +410,34 @@ void SessionsCore::Retire(RequestId request, SessionOutcome outcome) {
 }
 
 void SessionsCore::TickSession(Session& session, Instant now) {
-  if (session.ending) {
-    if (!session.end_sent && now >= session.end_by) {
-      SendEnd(session,
-              !session.ending->status.ok()
-                  ? session.ending->status
-                  : Complete(session, MakeFailure(FailureKind::kUncertain,
-                                                  "the answer is complete, but its record could "
-                                                  "not be written in time")),
-              now);
-    }
-    if (session.key && !session.finish_sent && now >= session.finish_at) SendFinish(session);
-    return;
+  if (!session.ending) TickRunning(session, now);
+  if (!session.ending) return;
+  if (!session.end_sent && now >= session.end_by) {
+    SendEnd(session,
+            !session.ending->status.ok()
+                ? session.ending->status
+                : Complete(session, MakeFailure(FailureKind::kUncertain,
+                                                "the answer is complete, but its record could "
+                                                "not be written in time")),
+            now);
   }
+  if (session.key && !session.finish_sent && now >= session.finish_at) SendFinish(session);
+}
+
+void SessionsCore::TickRunning(Session& session, Instant now) {
   if (session.phase == Phase::kClassifying && now >= session.phase_until) {
     FailAttempt(session, session.suspect, now);
-    return;
-  }
-  if (now >= session.deadline) {
-    std::string doing;
-    if (session.phase == Phase::kGranting) {
-      doing = "waiting for the store";
-    } else if (session.phase == Phase::kOpening) {
-      doing = "opening the stages";
-    } else {
-      doing = absl::StrCat("after ", session.delivered.size(), " tokens");
-    }
+  } else if (now >= session.deadline) {
+    std::string doing = absl::StrCat("after ", session.delivered.size(), " tokens");
+    if (session.phase == Phase::kGranting) doing = "waiting for the store";
+    if (session.phase == Phase::kOpening) doing = "opening the stages";
     FailAttempt(session,
                 Complete(session, MakeFailure(FailureKind::kDeadlineExceeded,
                                               absl::StrCat("the deadline of ",
                                                            Seconds(session.request.budget),
                                                            " passed ", doing))),
                 now);
-    return;
-  }
-  if (session.phase == Phase::kOpening && now >= session.phase_until) {
+  } else if (session.phase == Phase::kOpening && now >= session.phase_until) {
     const auto& opened = session.opened;
     const auto silent = std::find(opened.begin(), opened.end(), false) - opened.begin();
     FailAttempt(session,

@@ -126,6 +126,7 @@ class SessionsCore {
   // Forgets the session; `outcome` is what stands in the ledger.
   void Retire(RequestId request, SessionOutcome outcome);
   void TickSession(Session& session, Instant now);
+  void TickRunning(Session& session, Instant now);
   Instant WakeOf(const Session& session) const;
   // `reason` as a failure of `stage`, naming its node and layers.
   static absl::Status Blame(const Session& session, const RouteStage& stage, FailureKind kind,

@@ -1,5 +1,6 @@
 #include "coordinator/store/sqlite_store.h"
 
+#include <algorithm>
 #include <functional>
 #include <utility>
 
@@ -15,6 +16,14 @@ constexpr int64_t kApplicationId = 0x534C5244;  // "SLRD"
 constexpr int64_t kSchemaVersion = 1;
 constexpr uint64_t kSequenceBits = 48;
 
+// A grant takes the room of its terminal record along, so that ending an attempt never makes the
+// file grow: `detail` is filled with zeros until then. The rest is for integers that get wider.
+constexpr size_t kDetailBytesMax = 256;
+constexpr size_t kReservedBytes = kDetailBytesMax + 32;
+// Together they keep a row within its page: a longer one would be written anew before the old
+// one is freed.
+constexpr size_t kRouteBytesMax = 512;
+
 // `attempts_one_open` lets the file itself hold that a session has one open attempt at most.
 constexpr char kSchema[] = R"sql(
 CREATE TABLE meta (
@@ -29,7 +38,7 @@ INSERT INTO meta VALUES (1, 1, 0, 0, 1, 0);
 CREATE TABLE sessions (
   id INTEGER PRIMARY KEY,
   epoch INTEGER NOT NULL,          -- The last one granted.
-  outcome INTEGER NOT NULL         -- 0 while there is none; else the last attempt's state.
+  outcome INTEGER NOT NULL         -- -1 while there is none; else the last attempt's state.
 );
 CREATE TABLE attempts (
   session INTEGER NOT NULL,
@@ -199,7 +208,7 @@ absl::StatusOr<SessionId> SqliteStore::InsertSession() {
   }
   const SessionId session((static_cast<uint64_t>(generation) << kSequenceBits) |
                           static_cast<uint64_t>(sequence));
-  SL_RETURN_IF_ERROR(Run("INSERT INTO sessions VALUES (?, 0, 0)", session.value()));
+  SL_RETURN_IF_ERROR(Run("INSERT INTO sessions VALUES (?, 0, -1)", session.value()));
   return session;
 }
 
@@ -210,21 +219,23 @@ absl::StatusOr<Epoch> SqliteStore::InsertAttempt(Term term, const AttemptGrant& 
   if (!known) {
     return absl::NotFoundError(absl::StrCat("no session ", grant.session.value()));
   }
-  if (find.Int(1) != 0) {
+  if (find.Int(1) >= 0) {
     return absl::FailedPreconditionError(
         absl::StrCat("session ", grant.session.value(), " has its outcome: ",
                      std::string(AttemptStateName(static_cast<AttemptState>(find.Int(1))))));
   }
   const Epoch epoch(find.Unsigned(0) + 1);
-  SL_RETURN_IF_ERROR(Run("UPDATE attempts SET state = ? WHERE session = ? AND state = ?",
-                         static_cast<int64_t>(AttemptState::kFenced), grant.session.value(),
-                         static_cast<int64_t>(AttemptState::kOpen)));
+  SL_RETURN_IF_ERROR(
+      Run("UPDATE attempts SET state = ?, detail = '' WHERE session = ? AND state = ?",
+          static_cast<int64_t>(AttemptState::kFenced), grant.session.value(),
+          static_cast<int64_t>(AttemptState::kOpen)));
   SL_RETURN_IF_ERROR(
       Run("UPDATE sessions SET epoch = ? WHERE id = ?", epoch.value(), grant.session.value()));
-  SL_RETURN_IF_ERROR(Run("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, '')",
+  SL_RETURN_IF_ERROR(Run("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, 0, zeroblob(?))",
                          grant.session.value(), epoch.value(), term.value(), grant.plan.value(),
-                         std::string_view(grant.route), absl::ToInt64Milliseconds(grant.budget),
-                         static_cast<int64_t>(AttemptState::kOpen)));
+                         std::string_view(grant.route).substr(0, kRouteBytesMax),
+                         absl::ToInt64Milliseconds(grant.budget),
+                         static_cast<int64_t>(AttemptState::kOpen), kReservedBytes));
   return epoch;
 }
 
@@ -262,6 +273,7 @@ absl::StatusOr<AttemptRecord> SqliteStore::FinishAttempt(Term term, const Attemp
                                                          const AttemptRecord& record) {
   SL_CHECK(record.state != AttemptState::kOpen);
   AttemptRecord standing = record;
+  standing.detail.resize(std::min(standing.detail.size(), kDetailBytesMax));
   SL_RETURN_IF_ERROR(WriteIn(term, [&]() -> absl::Status {
     SL_ASSIGN_OR_RETURN(std::optional<AttemptRecord> found, FindAttempt(key));
     if (!found) {
@@ -276,8 +288,8 @@ absl::StatusOr<AttemptRecord> SqliteStore::FinishAttempt(Term term, const Attemp
         Run("UPDATE attempts SET state = ?, prompt_tokens = ?, tokens = ?, kind = ?, detail = ? "
             "WHERE session = ? AND epoch = ? AND state = ?",
             static_cast<int64_t>(record.state), record.prompt_tokens, record.tokens,
-            static_cast<int64_t>(record.kind), std::string_view(record.detail), key.session.value(),
-            key.epoch.value(), static_cast<int64_t>(AttemptState::kOpen)));
+            static_cast<int64_t>(record.kind), std::string_view(standing.detail),
+            key.session.value(), key.epoch.value(), static_cast<int64_t>(AttemptState::kOpen)));
     // A fenced attempt says nothing of its session: the next one will.
     if (record.state == AttemptState::kFenced) return absl::OkStatus();
     return Run("UPDATE sessions SET outcome = ? WHERE id = ?", static_cast<int64_t>(record.state),
@@ -293,11 +305,12 @@ absl::StatusOr<std::optional<AttemptRecord>> SqliteStore::FindAttempt(const Atte
   SL_ASSIGN_OR_RETURN(const bool known,
                       find.Bind(key.session.value()).Bind(key.epoch.value()).Step());
   if (!known) return std::optional<AttemptRecord>();
+  const bool open = find.Int(0) == static_cast<int64_t>(AttemptState::kOpen);
   return std::optional<AttemptRecord>(AttemptRecord{.state = static_cast<AttemptState>(find.Int(0)),
                                                     .prompt_tokens = find.Unsigned(1),
                                                     .tokens = find.Unsigned(2),
                                                     .kind = static_cast<FailureKind>(find.Int(3)),
-                                                    .detail = find.Text(4)});
+                                                    .detail = open ? std::string() : find.Text(4)});
 }
 
 absl::StatusOr<std::vector<OpenAttempt>> SqliteStore::OpenAttempts() {

@@ -8,8 +8,10 @@
 // of its coordinator and is refused once a later term has begun.
 //
 // Errors: kStaleEpoch when a later term exists. kOverloaded (resource exhausted) when the disk is
-// full or another process holds the file: nothing was written, and a later try may succeed. Data
-// loss, naming the file, when it is damaged. Internal for an I/O error: stop, do not try again.
+// full or another process holds the file: nothing was written, and a later try may succeed. A
+// grant reserves the room of its terminal record in the file, so it is grants that are refused
+// first. Data loss, naming the file, when it is damaged. Internal for an I/O error: stop, do not
+// try again.
 
 #include <cstdint>
 #include <memory>
@@ -40,7 +42,7 @@ std::string_view AttemptStateName(AttemptState state);
 struct AttemptGrant {
   SessionId session;
   PlanEpoch plan;
-  std::string route;      // For people: "node-a:0-9,node-b:10-19".
+  std::string route;      // For people: "node-a:0-9,node-b:10-19". Cut to 512 bytes.
   absl::Duration budget;  // What was left of the request's deadline.
 };
 
@@ -50,7 +52,7 @@ struct AttemptRecord {
   uint64_t prompt_tokens = 0;
   uint64_t tokens = 0;  // Generated and handed to the client.
   FailureKind kind = FailureKind::kNone;
-  std::string detail;
+  std::string detail;  // Cut to 256 bytes: its room is reserved by the grant.
 
   friend bool operator==(const AttemptRecord&, const AttemptRecord&) = default;
 };
