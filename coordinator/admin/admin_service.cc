@@ -1,0 +1,152 @@
+#include "coordinator/admin/admin_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "coordinator/transport/stream_outbox.h"
+#include "proto/wire/failure_conversion.h"
+#include "shardline/v1/admin.grpc.pb.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kEventsQueuedMax = 64;
+
+// Answers a unary call with what `convert` makes of the view.
+template <typename Reply, typename Convert>
+grpc::ServerUnaryReactor* AnswerWithView(AdminEvents* events, grpc::CallbackServerContext* context,
+                                         Reply* reply, Convert convert) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  events->WithView([reactor, reply, convert](const absl::StatusOr<ClusterView>& view) {
+    if (view.ok()) *reply = convert(*view);
+    reactor->Finish(ToGrpcStatus(view.status()));
+  });
+  return reactor;
+}
+
+}  // namespace
+
+// The LoadModel calls that are up.
+struct AdminService::Streams {
+  using Outbox = StreamOutbox<LoadReactor, v1::LoadModelEvent>;
+
+  explicit Streams(AdminEvents* sink) : events(sink) {}
+
+  std::shared_ptr<Outbox> Find(LoadStreamId stream) ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    auto it = outboxes.find(stream);
+    return it == outboxes.end() ? nullptr : it->second;
+  }
+
+  AdminEvents* const events;
+
+  absl::Mutex mu;
+  LoadStreamId last ABSL_GUARDED_BY(mu);
+  absl::flat_hash_map<LoadStreamId, std::shared_ptr<Outbox>> outboxes ABSL_GUARDED_BY(mu);
+};
+
+class AdminService::LoadReactor final : public grpc::ServerWriteReactor<v1::LoadModelEvent> {
+ public:
+  LoadReactor(std::shared_ptr<Streams> streams, const v1::LoadModelRequest& request)
+      : streams_(std::move(streams)),
+        outbox_(std::make_shared<Streams::Outbox>(this, kEventsQueuedMax)),
+        id_(Register()) {
+    streams_->events->OnLoadModel(id_, request);
+  }
+
+  void OnWriteDone(bool ok) override { outbox_->OnWriteDone(ok); }
+
+  void OnCancel() override {
+    outbox_->EndNow(grpc::Status(grpc::StatusCode::CANCELLED, "the operator hung up"));
+  }
+
+  void OnDone() override {
+    {
+      absl::MutexLock lock(&streams_->mu);
+      streams_->outboxes.erase(id_);
+    }
+    delete this;
+  }
+
+ private:
+  LoadStreamId Register() {
+    absl::MutexLock lock(&streams_->mu);
+    streams_->last = streams_->last.Next();
+    streams_->outboxes.emplace(streams_->last, outbox_);
+    return streams_->last;
+  }
+
+  const std::shared_ptr<Streams> streams_;
+  const std::shared_ptr<Streams::Outbox> outbox_;
+  const LoadStreamId id_;
+};
+
+class AdminService::Service final : public v1::Admin::CallbackService {
+ public:
+  explicit Service(std::shared_ptr<Streams> streams) : streams_(std::move(streams)) {}
+
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext* context,
+                                      const v1::GetStatusRequest*,
+                                      v1::ClusterStatus* reply) override {
+    return AnswerWithView(streams_->events, context, reply, ToStatus);
+  }
+
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
+                                      const v1::ListNodesRequest*, v1::NodeList* reply) override {
+    return AnswerWithView(streams_->events, context, reply, ToNodeList);
+  }
+
+  grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
+                                       const v1::ListModelsRequest*,
+                                       v1::ModelList* reply) override {
+    return AnswerWithView(streams_->events, context, reply, ToModelList);
+  }
+
+  grpc::ServerUnaryReactor* ListShards(grpc::CallbackServerContext* context,
+                                       const v1::ListShardsRequest* request,
+                                       v1::ShardList* reply) override {
+    return AnswerWithView(
+        streams_->events, context, reply,
+        [model = request->model()](const ClusterView& view) { return ToShardList(view, model); });
+  }
+
+  grpc::ServerWriteReactor<v1::LoadModelEvent>* LoadModel(
+      grpc::CallbackServerContext*, const v1::LoadModelRequest* request) override {
+    return new LoadReactor(streams_, *request);  // Deletes itself in OnDone.
+  }
+
+  grpc::ServerUnaryReactor* UnloadModel(grpc::CallbackServerContext* context,
+                                        const v1::UnloadModelRequest* request,
+                                        v1::UnloadModelReply*) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnUnloadModel(
+        request->name(), [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); });
+    return reactor;
+  }
+
+ private:
+  const std::shared_ptr<Streams> streams_;
+};
+
+AdminService::AdminService(AdminEvents* events)
+    : streams_(std::make_shared<Streams>(events)), service_(std::make_unique<Service>(streams_)) {}
+
+AdminService::~AdminService() = default;
+
+void AdminService::Send(LoadStreamId stream, v1::LoadModelEvent event) {
+  const std::shared_ptr<Streams::Outbox> outbox = streams_->Find(stream);
+  // A refusal drops this event alone; the operator is told the end in any case.
+  if (outbox != nullptr) static_cast<void>(outbox->Send(std::move(event)));
+}
+
+void AdminService::End(LoadStreamId stream, const absl::Status& status) {
+  const std::shared_ptr<Streams::Outbox> outbox = streams_->Find(stream);
+  if (outbox != nullptr) outbox->End(ToGrpcStatus(status));
+}
+
+grpc::Service* AdminService::service() { return service_.get(); }
+
+}  // namespace shardline

@@ -1,0 +1,59 @@
+#pragma once
+
+// The Admin service: a shell over a view of the cluster, and the two verbs that change it.
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "base/id.h"
+#include "coordinator/admin/cluster_view.h"
+#include "shardline/v1/admin.pb.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace shardline {
+
+// One LoadModel call; never reused.
+using LoadStreamId = Id<struct LoadStreamTag>;
+
+// Called on gRPC threads, must not block; answers may come from any thread.
+class AdminEvents {
+ public:
+  virtual ~AdminEvents() = default;
+
+  // Calls `use` once with the state of this moment, or with the reason why there is none.
+  virtual void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) = 0;
+
+  // Followed by AdminService::Send and End. The operator may hang up; the load goes on.
+  virtual void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) = 0;
+  virtual void OnUnloadModel(const std::string& name,
+                             absl::AnyInvocable<void(absl::Status)> done) = 0;
+};
+
+class AdminService {
+ public:
+  // `events` outlives the server that serves this.
+  explicit AdminService(AdminEvents* events);
+  ~AdminService();
+
+  // Queues `event` for a LoadModel call. One that the operator does not read is skipped: the next
+  // says more. Any thread.
+  void Send(LoadStreamId stream, v1::LoadModelEvent event);
+  void End(LoadStreamId stream, const absl::Status& status);
+
+  grpc::Service* service();
+
+ private:
+  class Service;
+  class LoadReactor;
+  struct Streams;
+
+  const std::shared_ptr<Streams> streams_;
+  const std::unique_ptr<Service> service_;
+};
+
+}  // namespace shardline

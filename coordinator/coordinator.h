@@ -1,0 +1,104 @@
+#pragma once
+
+// The coordinator: the one place where its rooms meet.
+//
+// Owns the loop, the threads beside it (store, reader, timer) and the server, and carries events
+// from the shells to the cores and decisions back. Decides nothing itself.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/clock.h"
+#include "coordinator/admin/admin_service.h"
+#include "coordinator/coordinator_options.h"
+#include "coordinator/event_loop.h"
+#include "coordinator/membership/membership_core.h"
+#include "coordinator/model_loads.h"
+#include "coordinator/session_driver.h"
+#include "coordinator/store_thread.h"
+#include "coordinator/transport/coordinator_server.h"
+#include "coordinator/transport/inference_service.h"
+#include "coordinator/transport/join_service.h"
+#include "coordinator/transport/node_clients.h"
+#include "coordinator/wake_timer.h"
+
+namespace shardline {
+
+class Coordinator final : private NodeStreamEvents, private ClientEvents, private AdminEvents {
+ public:
+  // Opens the store, takes a new term, fences what an older one left open, restores the model it
+  // had, and serves. Errors are one line. `clock` outlives the coordinator.
+  static absl::StatusOr<std::unique_ptr<Coordinator>> Start(const CoordinatorOptions& options,
+                                                            const Clock* clock);
+  ~Coordinator() override;  // As Shutdown.
+
+  int port() const { return server_->port(); }
+
+  // Ends every request with a reason, tells the nodes, and stops; bounded by `options.drain` and
+  // a little. Once is enough.
+  void Shutdown() ABSL_LOCKS_EXCLUDED(idle_mu_);
+
+ private:
+  Coordinator(const CoordinatorOptions& options, const Clock* clock, std::unique_ptr<Store> store,
+              Term term, Incarnation first_incarnation);
+
+  // From the shells, on gRPC threads.
+  void OnNodeMessage(JoinStreamId stream, v1::NodeMessage message) override;
+  void OnNodeStreamEnd(JoinStreamId stream) override;
+  void OnGenerate(RequestId request, v1::GenerateRequest message) override;
+  void OnClientGone(RequestId request) override;
+  absl::StatusOr<v1::TokenizeReply> OnTokenize(const v1::TokenizeRequest& request) override;
+  void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
+  void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
+  void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+
+  // On the loop.
+  absl::Status Serve();
+  void TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& message);
+  void StartGenerate(RequestId request, const v1::GenerateRequest& message,
+                     std::optional<absl::StatusOr<PreparedRequest>> prepared);
+  void Pump();
+  bool CarryOutMembership();
+  void Lose(const MembershipActions::Lost& action);
+  void Welcome(const MembershipActions::Welcome& action);
+  void Refuse(JoinStreamId stream, const absl::Status& status);
+  ClusterView View();
+
+  // Constant after construction.
+  const CoordinatorOptions options_;
+  const Clock* const clock_;
+  const Term term_;
+
+  // In the order in which they may use what stands above them.
+  EventLoop loop_;
+  StoreThread store_;
+  JoinService join_;
+  InferenceService inference_;
+  AdminService admin_;
+  NodeClients nodes_;
+
+  // Owned by the loop.
+  MembershipCore membership_;
+  SessionDriver sessions_;
+  ModelLoads models_;
+  std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
+  absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
+  absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
+      holds_;  // Of hellos not yet welcomed.
+  bool ready_told_ = false;
+  bool shutting_down_ = false;
+
+  absl::Mutex idle_mu_;
+  bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;  // Shutting down, and nothing runs any more.
+
+  std::unique_ptr<CoordinatorServer> server_;
+  std::unique_ptr<WakeTimer> timer_;
+  bool stopped_ = false;  // Shutdown is for one thread.
+};
+
+}  // namespace shardline

@@ -1,0 +1,52 @@
+#pragma once
+
+// Everything a coordinator can be told, from flags, environment and file, in that order of
+// precedence.
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+
+namespace shardline {
+
+struct CoordinatorOptions {
+  std::string listen = "127.0.0.1:7070";           // host:port; port 0 takes a free one.
+  std::string data_dir = "shardline-coordinator";  // Holds the store; made if missing.
+  std::string port_file;                           // The port in force is written here; or empty.
+
+  // Loaded at start, as soon as enough nodes have joined.
+  std::string model;                // A GGUF file; empty: none.
+  std::string model_name;           // Empty: the file's.
+  uint32_t shards = 0;              // 0: the fewest nodes that fit.
+  uint32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
+  uint32_t sessions_max = 0;        // Full contexts of KV; 0: 4.
+
+  absl::Duration heartbeat = absl::Milliseconds(250);
+  absl::Duration lease = absl::Milliseconds(1500);  // Silence after which a node is lost.
+
+  int requests_max = 64;         // Running at once; more are refused.
+  int client_events_max = 4096;  // Unread events of one client before its request is ended.
+  absl::Duration drain = absl::Seconds(2);  // For running requests to end at shutdown.
+
+  LogLevel log_level = LogLevel::kInfo;
+  LogFormat log_format = LogFormat::kText;
+
+  // Names the field that makes no sense.
+  absl::Status Validate() const;
+};
+
+// What the command line asks for: run with `options`, or print `text` and exit.
+struct CoordinatorCommand {
+  CoordinatorOptions options;
+  bool run = false;
+  std::string text;   // Help, version, or the error.
+  int exit_code = 0;  // When not run: 0 or 2.
+};
+
+// Flags win over SHARDLINE_COORDINATOR_* variables, which win over the YAML file of --config.
+CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv);
+
+}  // namespace shardline

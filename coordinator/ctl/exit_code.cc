@@ -1,0 +1,109 @@
+#include "coordinator/ctl/exit_code.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
+
+namespace shardline {
+
+ExitCode ExitCodeOf(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kOk:
+      return ExitCode::kOk;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kOutOfRange:
+      return ExitCode::kUsage;
+    case absl::StatusCode::kNotFound:
+      return ExitCode::kNotFound;
+    case absl::StatusCode::kUnavailable:
+      // A failure with a kind was told to us by a coordinator; without one, nobody answered.
+      return FailureKindOf(status) == FailureKind::kNone ? ExitCode::kUnreachable
+                                                         : ExitCode::kNotHealthy;
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kResourceExhausted:
+      return ExitCode::kRefused;
+    case absl::StatusCode::kDeadlineExceeded:
+      return ExitCode::kTimeout;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      return ExitCode::kNotAllowed;
+    default:
+      return ExitCode::kFailed;
+  }
+}
+
+std::string HintFor(const absl::Status& status, const std::string& endpoint) {
+  const FailureDetail detail = FailureDetailOf(status);
+  switch (detail.kind) {
+    case FailureKind::kHeartbeatLost:
+    case FailureKind::kWorkerDeath:
+    case FailureKind::kDeviceLost:
+    case FailureKind::kStreamReset:
+      if (!detail.node.empty()) {
+        return absl::StrCat("see `shardctl node list -o wide`; start node ", detail.node.value(),
+                            " again and its shard is loaded by itself");
+      }
+      return "see `shardctl status`";
+    case FailureKind::kOverloaded:
+    case FailureKind::kKvExhausted:
+      if (detail.retry_after > absl::ZeroDuration()) {
+        return absl::StrCat("try again in ", absl::FormatDuration(detail.retry_after));
+      }
+      return "try again, or ask for fewer tokens";
+    case FailureKind::kDeadlineExceeded:
+      return "--deadline allows more time; `shardctl status` shows whether the model is healthy";
+    case FailureKind::kIncompatibleRecipe:
+      return "every node of a model must hold the same file and run the same build";
+    default:
+      break;
+  }
+  switch (ExitCodeOf(status)) {
+    case ExitCode::kUnreachable:
+      return absl::StrCat("is shardline-coordinator running at ", endpoint,
+                          "? --endpoint or SHARDLINE_ENDPOINT names another");
+    case ExitCode::kNotFound:
+      return "see `shardctl model list`";
+    case ExitCode::kTimeout:
+      return "--timeout allows more time";
+    default:
+      return "";
+  }
+}
+
+std::string ErrorText(const absl::Status& status, const std::string& endpoint) {
+  const FailureDetail detail = FailureDetailOf(status);
+  std::string text;
+  if (ExitCodeOf(status) == ExitCode::kUnreachable) {
+    text = absl::StrCat("error: no coordinator answers at ", endpoint, ": ",
+                        std::string(status.message()), "\n");
+  } else {
+    text = absl::StrCat("error: ", std::string(status.message()), "\n");
+  }
+  if (!detail.node.empty()) absl::StrAppend(&text, "node:  ", detail.node.value(), "\n");
+  if (detail.layers.has_value() && !detail.layers->empty()) {
+    absl::StrAppend(&text, "holds: ", detail.layers->ToString(), "\n");
+  }
+  const std::string hint = HintFor(status, endpoint);
+  if (!hint.empty()) absl::StrAppend(&text, "hint:  ", hint, "\n");
+  return text;
+}
+
+std::string ErrorJson(const absl::Status& status, const std::string& endpoint) {
+  const FailureDetail detail = FailureDetailOf(status);
+  nlohmann::ordered_json error;
+  error["code"] = absl::StatusCodeToString(status.code());
+  if (detail.kind != FailureKind::kNone) error["kind"] = std::string(FailureKindName(detail.kind));
+  error["message"] = std::string(status.message());
+  if (!detail.node.empty()) error["node"] = detail.node.value();
+  if (detail.layers.has_value()) {
+    error["layers"] = {{"begin", detail.layers->begin}, {"end", detail.layers->end}};
+  }
+  const std::string hint = HintFor(status, endpoint);
+  if (!hint.empty()) error["hint"] = hint;
+  const nlohmann::ordered_json whole = {{"error", error}};
+  return whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace shardline

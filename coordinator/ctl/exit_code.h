@@ -1,0 +1,36 @@
+#pragma once
+
+// How shardctl ends: the exit code of a failure, and its words on stderr.
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace shardline {
+
+// Scripts depend on these numbers: never renumber.
+enum class ExitCode {
+  kOk = 0,
+  kFailed = 1,  // The operation failed.
+  kUsage = 2,   // The command line, or the request itself, is wrong.
+  kNotFound = 3,
+  kUnreachable = 4,  // No coordinator answers.
+  kNotHealthy = 5,   // Reached, but not able to serve.
+  kRefused = 6,      // A precondition does not hold, or there is no room.
+  kTimeout = 7,
+  kNotAllowed = 8,
+  kInterrupted = 130,
+};
+
+ExitCode ExitCodeOf(const absl::Status& status);
+
+// What a person can do about `status`; empty when we do not know. `endpoint` as given.
+std::string HintFor(const absl::Status& status, const std::string& endpoint);
+
+// "error: …" with the failure's node, layers and hint, one a line; ends with a newline.
+std::string ErrorText(const absl::Status& status, const std::string& endpoint);
+
+// {"error":{"code":…,"kind":…,"message":…,"node":…,"layers":…,"hint":…}} and a newline.
+std::string ErrorJson(const absl::Status& status, const std::string& endpoint);
+
+}  // namespace shardline

@@ -1,0 +1,135 @@
+#include "coordinator/ctl/layer_map.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/ctl/table.h"
+
+namespace shardline {
+namespace {
+
+constexpr int kColumnsPerLayerMax = 3;
+constexpr int kMapColumnsMin = 20;
+
+constexpr std::string_view kLoaded = "█";
+constexpr std::string_view kLoading = "▒";
+constexpr std::string_view kLost = "░";
+constexpr std::string_view kFailed = "!";
+constexpr std::string_view kUncovered = "·";
+
+int LayersOf(const LayerMapModel& model) {
+  int layers = model.layers;
+  for (const v1::ShardSummary& shard : model.shards) {
+    layers = std::max(layers, shard.layers().end());
+  }
+  return layers;
+}
+
+// Where layer `layer` of `layers` begins in a line of `columns`.
+int ColumnOf(int layer, int layers, int columns) {
+  return static_cast<int>(static_cast<int64_t>(layer) * columns / layers);
+}
+
+std::string_view FillOf(const v1::ShardSummary& shard, double position) {
+  if (shard.node_lost()) return kLost;
+  if (shard.state() == v1::SHARD_STATE_FAILED) return kFailed;
+  if (shard.state() == v1::SHARD_STATE_LOADED) return kLoaded;
+  const double done = shard.bytes() == 0 ? 0
+                                         : static_cast<double>(shard.bytes_done()) /
+                                               static_cast<double>(shard.bytes());
+  return position < done ? kLoaded : kLoading;
+}
+
+// One shard in `width` columns: brackets where they fit, the node's name, then the fill.
+std::string DrawBox(const v1::ShardSummary& shard, int width) {
+  std::string box;
+  const int inner = width >= 3 ? width - 2 : width;
+  if (width >= 3) box += '[';
+  std::string label = shard.node_id().substr(0, static_cast<size_t>(std::max(0, inner - 2)));
+  if (width < 6) label.clear();
+  if (!label.empty()) label += ' ';
+  absl::StrAppend(&box, label);
+  for (int i = static_cast<int>(label.size()); i < inner; ++i) {
+    const double position = (i + 0.5) / inner;
+    absl::StrAppend(&box, std::string(FillOf(shard, position)));
+  }
+  if (width >= 3) box += ']';
+  return box;
+}
+
+std::string DrawModel(const LayerMapModel& model, int layers, int columns) {
+  std::vector<v1::ShardSummary> shards = model.shards;
+  std::sort(shards.begin(), shards.end(),
+            [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
+  std::string line;
+  int at = 0;
+  for (const v1::ShardSummary& shard : shards) {
+    const int begin = std::max(at, ColumnOf(shard.layers().begin(), layers, columns));
+    const int end = std::min(columns, ColumnOf(shard.layers().end(), layers, columns));
+    if (end <= begin) continue;
+    for (; at < begin; ++at) absl::StrAppend(&line, std::string(kUncovered));
+    absl::StrAppend(&line, DrawBox(shard, end - begin));
+    at = end;
+  }
+  for (; at < columns; ++at) absl::StrAppend(&line, std::string(kUncovered));
+  return line;
+}
+
+// Layer numbers above their columns, as many as do not run into each other.
+std::string DrawRuler(int layers, int columns) {
+  std::string line;
+  for (int layer = 0; layer < layers; layer += 5) {
+    const int column = ColumnOf(layer, layers, columns);
+    if (!line.empty() && column < static_cast<int>(line.size()) + 1) continue;
+    line.append(static_cast<size_t>(column) - line.size(), ' ');
+    absl::StrAppend(&line, layer);
+  }
+  return line;
+}
+
+std::string Legend(const std::string& drawn) {
+  std::string legend;
+  auto mention = [&](std::string_view glyph, const char* meaning) {
+    if (drawn.find(glyph) == std::string::npos) return;
+    absl::StrAppend(&legend, legend.empty() ? "" : "   ", std::string(glyph), " ", meaning);
+  };
+  mention(kLoading, "loading");
+  mention(kLost, "node lost");
+  mention(kFailed, "failed");
+  mention(kUncovered, "no shard");
+  return legend;
+}
+
+}  // namespace
+
+std::string DrawLayerMap(const std::vector<LayerMapModel>& models, int columns_max) {
+  size_t name_width = 5;  // "MODEL"
+  for (const LayerMapModel& model : models)
+    name_width = std::max(name_width, DisplayWidth(model.name));
+  const int room = std::max(kMapColumnsMin, columns_max - static_cast<int>(name_width) - 2);
+
+  std::string text;
+  std::string maps;
+  int ruler_layers = 0;
+  for (const LayerMapModel& model : models) {
+    const int layers = LayersOf(model);
+    if (layers == 0) continue;
+    const int columns = std::min(room, layers * kColumnsPerLayerMax);
+    if (layers != ruler_layers) {
+      const std::string head = ruler_layers == 0 ? "MODEL" : "";
+      absl::StrAppend(&text, head, std::string(name_width + 2 - head.size(), ' '),
+                      DrawRuler(layers, columns), "\n");
+      ruler_layers = layers;
+    }
+    const std::string map = DrawModel(model, layers, columns);
+    absl::StrAppend(&text, model.name, std::string(name_width + 2 - DisplayWidth(model.name), ' '),
+                    map, "\n");
+    maps += map;
+  }
+  const std::string legend = Legend(maps);
+  if (!legend.empty()) absl::StrAppend(&text, legend, "\n");
+  return text;
+}
+
+}  // namespace shardline

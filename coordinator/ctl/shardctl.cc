@@ -1,0 +1,218 @@
+#include "coordinator/ctl/shardctl.h"
+
+#include <istream>
+#include <iterator>
+#include <ostream>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/version.h"
+#include "coordinator/ctl/client.h"
+#include "coordinator/ctl/command_line.h"
+#include "coordinator/ctl/completion.h"
+#include "coordinator/ctl/exit_code.h"
+#include "coordinator/ctl/generate_output.h"
+#include "coordinator/ctl/json_view.h"
+#include "coordinator/ctl/load_progress.h"
+#include "coordinator/ctl/views.h"
+
+namespace shardline {
+namespace {
+
+constexpr absl::Duration kTimeoutDefault = absl::Seconds(10);
+constexpr absl::Duration kDeadlineSlack = absl::Seconds(5);  // For the coordinator's own end.
+constexpr absl::Duration kDeadlineDefault = absl::Minutes(2);
+
+std::string ChatMl(const std::string& system, const std::string& prompt) {
+  std::string text;
+  if (!system.empty()) absl::StrAppend(&text, "<|im_start|>system\n", system, "<|im_end|>\n");
+  return absl::StrCat(text, "<|im_start|>user\n", prompt, "<|im_end|>\n<|im_start|>assistant\n");
+}
+
+// One run of one command.
+class Run {
+ public:
+  Run(const CtlCommand& command, const CtlTerminal& terminal)
+      : command_(command), terminal_(terminal), client_(command.endpoint) {}
+
+  ExitCode Execute() {
+    switch (command_.verb) {
+      case CtlVerb::kStatus:
+        return Status();
+      case CtlVerb::kHealth:
+        return Health();
+      case CtlVerb::kNodeList:
+        return NodeList();
+      case CtlVerb::kShardList:
+        return ShardList();
+      case CtlVerb::kModelList:
+        return ModelList();
+      case CtlVerb::kModelLoad:
+        return ModelLoad();
+      case CtlVerb::kModelUnload:
+        return ModelUnload();
+      case CtlVerb::kGenerate:
+        return Generate();
+      case CtlVerb::kVersion:
+        return Version();
+      case CtlVerb::kCompletion:
+        *terminal_.out << CompletionScript(command_.shell);
+        return ExitCode::kOk;
+    }
+    return ExitCode::kUsage;
+  }
+
+ private:
+  absl::Duration timeout() const { return command_.timeout.value_or(kTimeoutDefault); }
+
+  ViewOptions view() const {
+    const bool color =
+        command_.color == ColorMode::kAlways ||
+        (command_.color == ColorMode::kAuto && terminal_.out_is_terminal && !terminal_.no_color);
+    return {.format = command_.output,
+            .headers = !command_.no_headers,
+            .color = color,
+            .columns = terminal_.columns};
+  }
+
+  ExitCode Fail(const absl::Status& status) {
+    const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
+    *terminal_.err << (json ? ErrorJson(status, command_.endpoint)
+                            : ErrorText(status, command_.endpoint));
+    return ExitCodeOf(status);
+  }
+
+  ExitCode Status() {
+    const absl::StatusOr<v1::ClusterStatus> status = client_.GetStatus(timeout());
+    if (!status.ok()) return Fail(status.status());
+    *terminal_.out << StatusView(*status, command_.endpoint, view());
+    return status->healthy() ? ExitCode::kOk : ExitCode::kNotHealthy;
+  }
+
+  ExitCode Health() {
+    const absl::StatusOr<bool> serving = client_.IsServing(timeout());
+    if (!serving.ok()) return Fail(serving.status());
+    return *serving ? ExitCode::kOk : ExitCode::kNotHealthy;
+  }
+
+  ExitCode NodeList() {
+    const absl::StatusOr<v1::NodeList> nodes = client_.ListNodes(timeout());
+    if (!nodes.ok()) return Fail(nodes.status());
+    *terminal_.out << NodeListView(*nodes, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode ModelList() {
+    const absl::StatusOr<v1::ModelList> models = client_.ListModels(timeout());
+    if (!models.ok()) return Fail(models.status());
+    *terminal_.out << ModelListView(*models, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode ShardList() {
+    const absl::StatusOr<v1::ModelList> models = client_.ListModels(timeout());
+    if (!models.ok()) return Fail(models.status());
+    const absl::StatusOr<v1::ShardList> shards = client_.ListShards(command_.model, timeout());
+    if (!shards.ok()) return Fail(shards.status());
+    if (!command_.model.empty() && shards->shards().empty()) {
+      return Fail(absl::NotFoundError(absl::StrCat("no model ", command_.model, " has shards")));
+    }
+    *terminal_.out << ShardListView(*shards, *models, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode ModelLoad() {
+    const absl::Time start = absl::Now();
+    LoadProgress progress(terminal_.err, terminal_.err_is_terminal, terminal_.columns);
+    v1::ModelSummary model;
+    const absl::Status status =
+        client_.LoadModel(command_.load, command_.timeout.value_or(absl::InfiniteDuration()),
+                          [&](const v1::LoadModelEvent& event) {
+                            model = event.model();
+                            if (!command_.quiet) progress.Show(event, absl::Now() - start);
+                          });
+    progress.Done();
+    if (!status.ok()) return Fail(status);
+    if (command_.output == OutputFormat::kJson) {
+      *terminal_.out << ModelJson(model);
+    } else if (command_.output == OutputFormat::kName) {
+      *terminal_.out << model.name() << "\n";
+    } else {
+      *terminal_.out << model.name() << " ready: " << model.layers() << " layers, context "
+                     << model.context_tokens_max() << " tokens, plan " << model.plan_epoch()
+                     << "\n";
+    }
+    return ExitCode::kOk;
+  }
+
+  ExitCode ModelUnload() {
+    const absl::Status status = client_.UnloadModel(command_.model, timeout());
+    if (!status.ok()) return Fail(status);
+    if (!command_.quiet) *terminal_.err << command_.model << " unloaded\n";
+    return ExitCode::kOk;
+  }
+
+  ExitCode Generate() {
+    v1::GenerateRequest request = command_.generate;
+    if (request.text() == "-") {
+      request.set_text(std::string(std::istreambuf_iterator<char>(*terminal_.in), {}));
+    }
+    if (command_.chatml) request.set_text(ChatMl(command_.system, request.text()));
+    const absl::Duration deadline =
+        request.deadline_ms() == 0 ? kDeadlineDefault : absl::Milliseconds(request.deadline_ms());
+    v1::GenerateStarted started;
+    v1::GenerateEnd end;
+    const absl::Status status =
+        client_.Generate(request, command_.timeout.value_or(deadline + kDeadlineSlack),
+                         [&](const v1::GenerateEvent& event) {
+                           if (event.has_started()) started = event.started();
+                           if (event.has_end()) end = event.end();
+                           if (command_.json_lines) {
+                             *terminal_.out << EventJson(event);
+                           } else if (event.has_token()) {
+                             *terminal_.out << event.token().text();
+                           } else if (event.has_end()) {
+                             *terminal_.out << event.end().text() << "\n";
+                           }
+                           terminal_.out->flush();
+                         });
+    if (!status.ok()) {
+      if (!command_.json_lines && started.session() != 0) *terminal_.out << std::endl;
+      return Fail(status);
+    }
+    if (!command_.quiet) *terminal_.err << StatsText(started, end);
+    return ExitCode::kOk;
+  }
+
+  ExitCode Version() {
+    if (command_.client_only) {
+      *terminal_.out << "shardctl " << kVersion << "\n";
+      return ExitCode::kOk;
+    }
+    const absl::StatusOr<v1::ClusterStatus> status = client_.GetStatus(timeout());
+    *terminal_.out << "shardctl " << kVersion << "\n";
+    if (!status.ok()) return Fail(status.status());
+    *terminal_.out << "coordinator " << status->version() << "\n";
+    if (status->version() != kVersion && !command_.quiet) {
+      *terminal_.err << "warning: client and coordinator differ\n";
+    }
+    return ExitCode::kOk;
+  }
+
+  const CtlCommand& command_;
+  const CtlTerminal& terminal_;
+  CtlClient client_;
+};
+
+}  // namespace
+
+int RunShardctl(const std::vector<std::string>& args, const CtlTerminal& terminal) {
+  const ParsedCommandLine parsed = ParseCtlCommandLine(args);
+  if (!parsed.command.has_value()) {
+    *(parsed.exit_code == 0 ? terminal.out : terminal.err) << parsed.text;
+    return parsed.exit_code;
+  }
+  return static_cast<int>(Run(*parsed.command, terminal).Execute());
+}
+
+}  // namespace shardline

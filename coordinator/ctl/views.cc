@@ -1,0 +1,174 @@
+#include "coordinator/ctl/views.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "coordinator/ctl/json_view.h"
+#include "coordinator/ctl/layer_map.h"
+#include "coordinator/ctl/table.h"
+
+namespace shardline {
+namespace {
+
+// "NODE_STATE_READY" is "ready".
+std::string StateText(const std::string& enum_name, size_t prefix) {
+  return absl::AsciiStrToLower(enum_name.substr(std::min(prefix, enum_name.size())));
+}
+
+std::string StateText(v1::NodeState state) {
+  return StateText(v1::NodeState_Name(state), sizeof("NODE_STATE_") - 1);
+}
+std::string StateText(v1::ModelState state) {
+  return StateText(v1::ModelState_Name(state), sizeof("MODEL_STATE_") - 1);
+}
+std::string StateText(v1::ShardState state) {
+  return StateText(v1::ShardState_Name(state), sizeof("SHARD_STATE_") - 1);
+}
+
+// Both ends inclusive, as operators count layers.
+std::string LayersText(const v1::LayerRange& layers) {
+  if (layers.end() <= layers.begin()) return "";
+  return absl::StrCat(layers.begin(), "-", layers.end() - 1);
+}
+
+std::string Emphasised(const std::string& text, bool good, const ViewOptions& options) {
+  if (!options.color) return text;
+  return absl::StrCat(good ? "\033[32m" : "\033[31m", text, "\033[0m");
+}
+
+}  // namespace
+
+std::string StatusView(const v1::ClusterStatus& status, const std::string& endpoint,
+                       const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return StatusJson(status);
+  std::string text = absl::StrCat(
+      "CLUSTER   ", endpoint, "   ",
+      Emphasised(status.healthy() ? "healthy" : "not healthy", status.healthy(), options),
+      "   version ", status.version(), "   term ", status.term(), "   plan ", status.plan_epoch(),
+      "\n");
+  absl::StrAppend(&text, "NODES     ", status.nodes_ready(), " ready   ", status.nodes_lost(),
+                  " lost\n");
+  absl::StrAppend(&text, "SESSIONS  ", status.sessions_running(), " running\n");
+  if (status.models().empty()) {
+    absl::StrAppend(&text, "MODELS    none; `shardctl model load PATH` loads one\n");
+  } else {
+    v1::ModelList models;
+    *models.mutable_models() = status.models();
+    ViewOptions plain = options;
+    plain.headers = true;
+    text += ModelListView(models, plain);
+  }
+  if (!status.problems().empty()) {
+    text += "PROBLEMS\n";
+    for (const std::string& problem : status.problems()) {
+      absl::StrAppend(&text, "  ", problem, "\n");
+    }
+  }
+  return text;
+}
+
+std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return NodeListJson(nodes);
+  if (options.format == OutputFormat::kName) {
+    std::string text;
+    for (const v1::NodeSummary& node : nodes.nodes()) absl::StrAppend(&text, node.node_id(), "\n");
+    return text;
+  }
+  const bool wide = options.format == OutputFormat::kWide;
+  std::vector<std::string> headers = {"NAME",    "STATE", "MODEL", "LAYERS", "MEM USED/CAP",
+                                      "KV FREE", "OPEN",  "BEAT",  "AGE"};
+  if (wide) headers.insert(headers.end(), {"DEVICE", "LIFE", "VERSION", "ADDRESS", "REASON"});
+  Table table(headers);
+  for (const v1::NodeSummary& node : nodes.nodes()) {
+    std::string kv;
+    if (node.kv_pages_total() > 0) {
+      kv = absl::StrCat(node.kv_pages_free(), "/", node.kv_pages_total());
+    }
+    std::vector<std::string> row = {node.node_id(),
+                                    StateText(node.state()),
+                                    node.model(),
+                                    LayersText(node.layers()),
+                                    absl::StrCat(BytesText(node.memory_used_bytes()), "/",
+                                                 BytesText(node.capacity().memory_bytes())),
+                                    kv,
+                                    absl::StrCat(node.attempts_open()),
+                                    AgeText(absl::Milliseconds(node.last_beat_ms())),
+                                    AgeText(absl::Milliseconds(node.age_ms()))};
+    if (wide) {
+      row.insert(row.end(),
+                 {absl::StrCat(node.capacity().backend(), " ", node.capacity().device()),
+                  absl::StrCat(node.incarnation()), node.version(), node.address(), node.reason()});
+    }
+    table.AddRow(std::move(row));
+  }
+  return table.Render(options.headers);
+}
+
+std::string ModelListView(const v1::ModelList& models, const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return ModelListJson(models);
+  if (options.format == OutputFormat::kName) {
+    std::string text;
+    for (const v1::ModelSummary& model : models.models())
+      absl::StrAppend(&text, model.name(), "\n");
+    return text;
+  }
+  const bool wide = options.format == OutputFormat::kWide;
+  std::vector<std::string> headers = {"MODEL", "STATE",  "ARCH",    "QUANT",
+                                      "SIZE",  "LAYERS", "CONTEXT", "REASON"};
+  if (wide) headers.insert(headers.end(), {"PLAN", "DIGEST"});
+  Table table(headers);
+  for (const v1::ModelSummary& model : models.models()) {
+    std::vector<std::string> row = {
+        model.name(),
+        StateText(model.state()),
+        model.architecture(),
+        model.quantisation(),
+        model.bytes() == 0 ? "" : BytesText(model.bytes()),
+        model.layers() == 0 ? "" : absl::StrCat(model.layers()),
+        model.context_tokens_max() == 0 ? "" : absl::StrCat(model.context_tokens_max()),
+        model.reason()};
+    if (wide) row.insert(row.end(), {absl::StrCat(model.plan_epoch()), model.model_id()});
+    table.AddRow(std::move(row));
+  }
+  return table.Render(options.headers);
+}
+
+std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,
+                          const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return ShardListJson(shards);
+  std::string text;
+  if (options.format == OutputFormat::kName) {
+    for (const v1::ShardSummary& shard : shards.shards()) {
+      absl::StrAppend(&text, shard.model(), "/", LayersText(shard.layers()), "\n");
+    }
+    return text;
+  }
+  std::vector<LayerMapModel> maps;
+  for (const v1::ShardSummary& shard : shards.shards()) {
+    auto map = std::find_if(maps.begin(), maps.end(),
+                            [&](const LayerMapModel& m) { return m.name == shard.model(); });
+    if (map == maps.end()) {
+      map = maps.insert(map, LayerMapModel{.name = shard.model(), .layers = 0, .shards = {}});
+      for (const v1::ModelSummary& model : models.models()) {
+        if (model.name() == shard.model()) map->layers = static_cast<int>(model.layers());
+      }
+    }
+    map->shards.push_back(shard);
+  }
+  text = DrawLayerMap(maps, options.columns);
+  if (options.format != OutputFormat::kWide) return text;
+
+  Table table({"MODEL", "LAYERS", "NODE", "ROLE", "STATE", "SIZE"});
+  for (const v1::ShardSummary& shard : shards.shards()) {
+    table.AddRow({shard.model(), LayersText(shard.layers()), shard.node_id(),
+                  shard.is_head() ? "head" : "stage",
+                  shard.node_lost() ? "node lost" : StateText(shard.state()),
+                  BytesText(shard.bytes())});
+  }
+  absl::StrAppend(&text, table.Render(options.headers));
+  return text;
+}
+
+}  // namespace shardline

@@ -1,0 +1,29 @@
+#pragma once
+
+// What shardctl prints for each answer of the coordinator. Pure: proto in, text out.
+
+#include <string>
+
+#include "shardline/v1/admin.pb.h"
+
+namespace shardline {
+
+// yaml would be JSON with other brackets; scripts have json.
+enum class OutputFormat { kTable, kWide, kJson, kName };
+
+struct ViewOptions {
+  OutputFormat format = OutputFormat::kTable;
+  bool headers = true;
+  bool color = false;
+  int columns = 100;  // Of the terminal; the layer map fits into them.
+};
+
+std::string StatusView(const v1::ClusterStatus& status, const std::string& endpoint,
+                       const ViewOptions& options);
+std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options);
+std::string ModelListView(const v1::ModelList& models, const ViewOptions& options);
+// `models` says how many layers each model has.
+std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,
+                          const ViewOptions& options);
+
+}  // namespace shardline

@@ -1,0 +1,118 @@
+#include "coordinator/generate_request.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
+#include "base/status_macros.h"
+
+namespace shardline {
+namespace {
+
+constexpr uint32_t kNewTokensDefault = 256;
+constexpr int64_t kDeadlineMsDefault = 120'000;
+constexpr int64_t kDeadlineMsMax = 600'000;
+constexpr uint32_t kTopLogprobsMax = 20;
+constexpr int kStopTokensMax = 256;
+
+template <typename... Text>
+absl::Status Invalid(const Text&... text) {
+  return MakeFailure(FailureKind::kInvalidRequest, absl::StrCat(text...));
+}
+
+absl::Status CheckId(int32_t id, int32_t vocab_size, const char* field) {
+  if (id >= 0 && id < vocab_size) return absl::OkStatus();
+  return Invalid(field, ": token id ", id, " is outside the vocabulary of ", vocab_size);
+}
+
+absl::Status CheckSampling(const v1::Sampling& sampling, int32_t vocab_size) {
+  const auto within = [](const char* field, float value, float low, float high) {
+    if (value >= low && value <= high) return absl::OkStatus();  // False for NaN.
+    return Invalid("sampling.", field, " is ", value, ", allowed are ", low, " to ", high);
+  };
+  SL_RETURN_IF_ERROR(within("temperature", sampling.temperature(), 0, 100));
+  SL_RETURN_IF_ERROR(within("top_p", sampling.top_p(), 0, 1));
+  SL_RETURN_IF_ERROR(within("min_p", sampling.min_p(), 0, 1));
+  SL_RETURN_IF_ERROR(within("repetition_penalty", sampling.repetition_penalty(), 0, 100));
+  SL_RETURN_IF_ERROR(within("frequency_penalty", sampling.frequency_penalty(), -100, 100));
+  SL_RETURN_IF_ERROR(within("presence_penalty", sampling.presence_penalty(), -100, 100));
+  if (sampling.top_logprobs() > kTopLogprobsMax) {
+    return Invalid("sampling.top_logprobs is ", sampling.top_logprobs(), ", at most ",
+                   kTopLogprobsMax);
+  }
+  for (const auto& [id, bias] : sampling.logit_bias()) {
+    SL_RETURN_IF_ERROR(CheckId(id, vocab_size, "sampling.logit_bias"));
+    if (!std::isfinite(bias)) return Invalid("sampling.logit_bias[", id, "] is no number");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptOf(const v1::GenerateRequest& request,
+                                              const ModelFile& file) {
+  if (request.prompt_case() == v1::GenerateRequest::kText) {
+    if (request.text().empty()) return Invalid("the prompt is empty");
+    return file.tokenizer->Encode(request.text(), {.add_special = true, .parse_special = true});
+  }
+  for (const int32_t id : request.tokens().ids()) {
+    SL_RETURN_IF_ERROR(CheckId(id, file.hyper.vocab_size, "prompt"));
+  }
+  return std::vector<int32_t>(request.tokens().ids().begin(), request.tokens().ids().end());
+}
+
+}  // namespace
+
+absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request,
+                                               std::shared_ptr<const ModelFile> file,
+                                               int32_t context_tokens_max) {
+  PreparedRequest out;
+  if (request.deadline_ms() < 0 || request.deadline_ms() > kDeadlineMsMax) {
+    return Invalid("deadline_ms is ", request.deadline_ms(), ", allowed are 1 to ", kDeadlineMsMax);
+  }
+  out.budget =
+      absl::Milliseconds(request.deadline_ms() == 0 ? kDeadlineMsDefault : request.deadline_ms());
+  SL_RETURN_IF_ERROR(CheckSampling(request.sampling(), file->hyper.vocab_size));
+  out.sampling = request.sampling();
+  if (request.stop_tokens_size() > kStopTokensMax) {
+    return Invalid("stop_tokens has ", request.stop_tokens_size(), " ids, at most ",
+                   kStopTokensMax);
+  }
+  for (const int32_t id : request.stop_tokens()) {
+    SL_RETURN_IF_ERROR(CheckId(id, file->hyper.vocab_size, "stop_tokens"));
+    out.stop_tokens.push_back(id);
+  }
+  if (!request.ignore_eos()) {
+    out.stop_tokens.insert(out.stop_tokens.end(), file->end_tokens.begin(), file->end_tokens.end());
+  }
+  out.want_logits_digest = request.want_logits_digest();
+
+  SL_ASSIGN_OR_RETURN(out.prompt, PromptOf(request, *file));
+  if (out.prompt.empty()) return Invalid("the prompt is empty");
+  const auto context = static_cast<size_t>(context_tokens_max);
+  if (out.prompt.size() >= context) {
+    return Invalid("the prompt has ", out.prompt.size(), " tokens and the context of ",
+                   context_tokens_max, " tokens leaves no room for an answer");
+  }
+  const auto room = static_cast<uint32_t>(context - out.prompt.size());
+  const uint32_t wanted =
+      request.new_tokens_max() == 0 ? kNewTokensDefault : request.new_tokens_max();
+  out.new_tokens_max = std::min(wanted, room);
+  out.file = std::move(file);
+  return out;
+}
+
+v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,
+                                    const std::vector<int32_t>& delivered) {
+  v1::RunAttemptRequest out;
+  out.mutable_prompt_tokens()->Assign(request.prompt.begin(), request.prompt.end());
+  out.mutable_delivered_tokens()->Assign(delivered.begin(), delivered.end());
+  out.set_new_tokens_max(request.new_tokens_max);
+  *out.mutable_sampling() = request.sampling;
+  out.mutable_stop_tokens()->Assign(request.stop_tokens.begin(), request.stop_tokens.end());
+  out.set_want_logits_digest(request.want_logits_digest);
+  return out;
+}
+
+}  // namespace shardline

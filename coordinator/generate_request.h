@@ -1,0 +1,39 @@
+#pragma once
+
+// A client's request, checked and tokenized: what a session needs and its core does not read.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/model_file.h"
+#include "shardline/v1/head.pb.h"
+#include "shardline/v1/inference.pb.h"
+
+namespace shardline {
+
+struct PreparedRequest {
+  std::shared_ptr<const ModelFile> file;
+  std::vector<int32_t> prompt;  // At least one.
+  uint32_t new_tokens_max = 0;  // At least one; what the context has room for.
+  v1::Sampling sampling;
+  std::vector<int32_t> stop_tokens;
+  bool want_logits_digest = false;
+  absl::Duration budget;
+};
+
+// kInvalidRequest, naming the field, for anything a client must mend: an empty prompt, one that
+// leaves no room in the context (with both numbers), ids outside the vocabulary, sampling
+// parameters that are no numbers. Takes time proportional to the prompt.
+absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request,
+                                               std::shared_ptr<const ModelFile> file,
+                                               int32_t context_tokens_max);
+
+// What asks the head to run one attempt of it.
+v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,
+                                    const std::vector<int32_t>& delivered);
+
+}  // namespace shardline

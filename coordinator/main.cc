@@ -1,0 +1,80 @@
+// shardline-coordinator: parses the command line, runs the coordinator until it is told to stop.
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/coordinator_options.h"
+
+namespace shardline {
+namespace {
+
+// A disk that hangs must not keep a process that was told to stop.
+constexpr absl::Duration kShutdownMax = absl::Seconds(15);
+
+// SIGINT and SIGTERM are taken by Wait alone; call before any thread starts.
+sigset_t BlockStopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+void GiveUpAfter(absl::Duration limit) {
+  std::thread([limit] {
+    absl::SleepFor(limit);
+    std::fputs("error: shutdown took too long, leaving\n", stderr);
+    std::_Exit(1);
+  }).detach();
+}
+
+int Main(int argc, char** argv) {
+  const CoordinatorCommand command = ParseCoordinatorCommand(argc, argv);
+  if (!command.run) {
+    std::fputs(command.text.c_str(), command.exit_code == 0 ? stdout : stderr);
+    return command.exit_code;
+  }
+  const CoordinatorOptions& options = command.options;
+  InitLog({.level = options.log_level, .format = options.log_format, .component = "coordinator"});
+  const sigset_t signals = BlockStopSignals();
+
+  absl::StatusOr<std::unique_ptr<Coordinator>> coordinator =
+      Coordinator::Start(options, SystemClock());
+  if (!coordinator.ok()) {
+    const std::string message(coordinator.status().message());
+    std::fprintf(stderr, "error: %s\n", message.c_str());
+    return 1;
+  }
+  if (!options.port_file.empty()) {
+    // Renamed into place, so that whoever waits for the file finds it whole.
+    const std::string part = options.port_file + ".part";
+    std::ofstream(part) << (*coordinator)->port() << "\n";
+    if (std::rename(part.c_str(), options.port_file.c_str()) != 0) {
+      std::fprintf(stderr, "error: cannot write the port file %s\n", options.port_file.c_str());
+      return 1;
+    }
+  }
+  int signal_number = 0;
+  sigwait(&signals, &signal_number);
+  LogInfo("stopping", {{"signal", signal_number}});
+  GiveUpAfter(kShutdownMax);
+  (*coordinator)->Shutdown();
+  return 0;
+}
+
+}  // namespace
+}  // namespace shardline
+
+int main(int argc, char** argv) { return shardline::Main(argc, argv); }

@@ -1,0 +1,397 @@
+#include "coordinator/model_loads.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "base/failure.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "proto/wire/message_conversion.h"
+
+namespace shardline {
+namespace {
+
+Store::FileKey ToStoreKey(const ManifestCache::Key& key) {
+  return {.path = key.path, .size = key.size, .modified_ns = key.modified_ns};
+}
+
+absl::StatusOr<ModelWish> WishOf(const v1::LoadModelRequest& request) {
+  constexpr uint32_t kNumberMax = uint32_t{1} << 30;
+  if (request.context_tokens_max() > kNumberMax || request.shards() > kNumberMax ||
+      request.sessions_max() > kNumberMax) {
+    return MakeFailure(FailureKind::kInvalidRequest, "a number of the request is out of range");
+  }
+  ModelWish wish{.name = request.name(),
+                 .context_tokens_max = static_cast<int32_t>(request.context_tokens_max()),
+                 .shards = static_cast<int32_t>(request.shards()),
+                 .ranges = {},
+                 .sessions_max = static_cast<int32_t>(request.sessions_max())};
+  for (const v1::LayerRange& range : request.ranges()) {
+    SL_ASSIGN_OR_RETURN(const LayerRange layers, FromProto(range));
+    wish.ranges.push_back(layers);
+  }
+  return wish;
+}
+
+}  // namespace
+
+ModelLoads::ModelLoads(World world, const RouteTableOptions& options)
+    : world_(std::move(world)), routes_(options) {}
+
+ModelLoads::~ModelLoads() { reader_.Stop(); }
+
+std::optional<ModelLoads::Served> ModelLoads::Find(const std::string& name) const {
+  absl::MutexLock lock(&mu_);
+  if (name.empty()) {
+    if (served_.size() != 1) return std::nullopt;
+    return served_.begin()->second;
+  }
+  auto found = served_.find(name);
+  if (found == served_.end()) return std::nullopt;
+  return found->second;
+}
+
+absl::Status ModelLoads::Restore(const StoredPlan& stored) {
+  SL_ASSIGN_OR_RETURN(ModelPlan plan, ParseModelPlan(stored.epoch, stored.text));
+  SL_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFile> file,
+                      ReadModelFile(plan.path, CacheOnStoreThread()));
+  if (file->id != plan.plan.model_id) {
+    return MakeFailure(
+        FailureKind::kIncompatibleRecipe,
+        absl::StrCat(plan.path, " is another model than plan ", stored.epoch.value(),
+                     " was made for: ", file->id.value(), ", not ", plan.plan.model_id.value()));
+  }
+  const std::string name = plan.plan.model;
+  Entry& entry = entries_[name];
+  entry = {.load = ++loads_, .path = plan.path, .file = std::move(file), .plan = std::move(plan)};
+  LogInfo("model remembered", {{"model", name}, {"plan", stored.epoch}});
+  return TakeIntoService(name, entry);
+}
+
+void ModelLoads::LoadWhenPossible(const v1::LoadModelRequest& request) {
+  waiting_ = request;
+  waiting_problem_ = absl::StrCat(request.path(), ": waits for ",
+                                  std::max<uint32_t>(1, request.shards()), " node(s) to join");
+  TryWaiting();
+}
+
+void ModelLoads::TryWaiting() {
+  if (!waiting_.has_value()) return;
+  const std::string name =
+      waiting_->name().empty() ? ModelNameOf(waiting_->path()) : waiting_->name();
+  if (entries_.contains(name)) return;  // Under way, or there already.
+  const size_t wanted =
+      std::max<size_t>({1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
+  if (FreeNodes().size() < wanted) return;
+  Begin(*waiting_, {});
+}
+
+void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) {
+  if (request.path().empty()) {
+    return world_.admin->End(stream,
+                             MakeFailure(FailureKind::kInvalidRequest, "the path is empty"));
+  }
+  const std::string name = request.name().empty() ? ModelNameOf(request.path()) : request.name();
+  if (entries_.contains(name)) {
+    return world_.admin->End(stream, absl::AlreadyExistsError(absl::StrCat(
+                                         "model ", name,
+                                         " is loaded or loading already; unload it first, or give "
+                                         "another --name")));
+  }
+  Begin(request, {stream});
+}
+
+// REQUIRES: the name is free.
+std::string ModelLoads::Begin(const v1::LoadModelRequest& request,
+                              std::vector<LoadStreamId> watchers) {
+  const std::string name = request.name().empty() ? ModelNameOf(request.path()) : request.name();
+  Entry& entry = entries_[name];
+  entry = {.load = ++loads_, .path = request.path(), .watchers = std::move(watchers)};
+  absl::StatusOr<ModelWish> wish = WishOf(request);
+  if (!wish.ok()) {
+    Fail(name, wish.status());
+    return name;
+  }
+  entry.wish = *std::move(wish);
+  entry.wish.name = name;
+  Note(name, entry, absl::StrCat("reading ", request.path()));
+  reader_.Post([this, name, load = entry.load, path = request.path()] {
+    absl::StatusOr<std::shared_ptr<const ModelFile>> file =
+        ReadModelFile(path, CacheOnStoreThread());
+    world_.loop->Post(
+        [this, name, load, file = std::move(file)]() mutable { OnFileRead(name, load, file); });
+  });
+  return name;
+}
+
+void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
+                            absl::StatusOr<std::shared_ptr<const ModelFile>> file) {
+  Entry* entry = FindLoad(name, load);
+  if (entry == nullptr) return;  // Unloaded meanwhile.
+  if (!file.ok()) return Fail(name, file.status());
+  entry->file = *std::move(file);
+  const std::vector<NodeCost> nodes = FreeNodes();
+  if (nodes.empty()) {
+    return Fail(name, MakeFailure(FailureKind::kOverloaded,
+                                  absl::StrCat("no node is free for ", name,
+                                               ": every node holds a shard, or none has joined")));
+  }
+  absl::StatusOr<PlacedModel> placed = PlaceModel(*entry->file, entry->wish, nodes);
+  if (!placed.ok()) return Fail(name, placed.status());
+  entry->plan = std::move(placed->plan);
+  Note(name, *entry,
+       absl::StrCat("placed, context ", entry->plan->context_tokens_max, " tokens:\n",
+                    placed->explanation));
+  world_.store->Run(
+      [text = SerializeModelPlan(*entry->plan), term = world_.term](Store& store) {
+        return store.CreatePlan(term, text);
+      },
+      [this, name, load](absl::StatusOr<PlanEpoch> epoch) { OnPlanStored(name, load, epoch); });
+}
+
+void ModelLoads::OnPlanStored(const std::string& name, uint64_t load,
+                              absl::StatusOr<PlanEpoch> epoch) {
+  Entry* entry = FindLoad(name, load);
+  if (entry == nullptr) return;
+  if (!epoch.ok()) return Fail(name, epoch.status());
+  entry->plan->plan.epoch = *epoch;
+  const absl::Status status = TakeIntoService(name, *entry);
+  if (!status.ok()) return Fail(name, status);
+  if (waiting_.has_value() && waiting_->path() == entry->path) {
+    waiting_.reset();
+    waiting_problem_.clear();
+  }
+  Note(name, *entry, absl::StrCat("plan ", epoch->value(), " in force, the nodes load"));
+}
+
+absl::Status ModelLoads::TakeIntoService(const std::string& name, Entry& entry) {
+  SL_RETURN_IF_ERROR(routes_.OnPlan(entry.plan->plan, world_.clock->Now()));
+  entry.in_service = true;
+  absl::MutexLock lock(&mu_);
+  served_[name] = {.file = entry.file, .context_tokens_max = entry.plan->context_tokens_max};
+  return absl::OkStatus();
+}
+
+void ModelLoads::Unload(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) {
+  auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    return done(absl::NotFoundError(absl::StrCat("no model ", name, " is loaded")));
+  }
+  for (const LoadStreamId watcher : found->second.watchers) {
+    world_.admin->End(watcher, MakeFailure(FailureKind::kCancelled,
+                                           absl::StrCat("model ", name, " was unloaded")));
+  }
+  const bool in_service = found->second.in_service;
+  PlanEpoch epoch;
+  if (found->second.plan.has_value()) epoch = found->second.plan->plan.epoch;
+  entries_.erase(found);
+  {
+    absl::MutexLock lock(&mu_);
+    served_.erase(name);
+  }
+  world_.cancel_sessions(name);
+  if (!in_service) return done(absl::OkStatus());
+  const absl::Status status = routes_.OnUnload(name, world_.clock->Now());
+  if (!status.ok()) return done(status);
+  LogInfo("model unloaded", {{"model", name}, {"plan", epoch}});
+  world_.store->Run(
+      [epoch, term = world_.term](Store& store) { return store.ForgetPlan(term, epoch); },
+      [done = std::move(done)](const absl::Status& forgotten) mutable { done(forgotten); });
+}
+
+void ModelLoads::OnNodeReady(const NodeView& node, const std::optional<ShardReport>& holds) {
+  live_[node.node] = node;
+  routes_.OnNodeReady(node.node, node.incarnation, node.address, holds, world_.clock->Now());
+  TryWaiting();
+}
+
+void ModelLoads::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
+                            const std::string& reason) {
+  live_.erase(node);
+  routes_.OnNodeLost(node, incarnation, kind, reason, world_.clock->Now());
+}
+
+void ModelLoads::OnShardReport(const NodeId& node, Incarnation incarnation,
+                               const ShardReport& report) {
+  routes_.OnShardReport(node, incarnation, report, world_.clock->Now());
+}
+
+void ModelLoads::OnTick() { routes_.OnTick(world_.clock->Now()); }
+
+bool ModelLoads::CarryOut() {
+  RouteActions actions = routes_.TakeActions();
+  if (actions.empty()) return false;
+  for (const RouteActions::Unload& action : actions.unload) {
+    v1::CoordinatorMessage message;
+    message.mutable_unload()->set_plan_epoch(action.plan.value());
+    world_.send(action.node, std::move(message));
+  }
+  for (const RouteActions::Load& action : actions.load) {
+    for (const auto& [name, entry] : entries_) {
+      if (!entry.in_service || entry.plan->plan.epoch != action.plan) continue;
+      v1::CoordinatorMessage message;
+      *message.mutable_load() = LoadShardFor(*entry.plan, *entry.file, action.shard_index);
+      world_.send(action.node, std::move(message));
+    }
+  }
+  for (const RouteActions::Probe& action : actions.probe) {
+    auto found = entries_.find(action.route.model);
+    if (found == entries_.end()) continue;
+    world_.probe(action.route, found->second.file,
+                 [this, plan = action.plan, number = action.number](absl::Status status) {
+                   routes_.OnProbeDone(plan, number, status, world_.clock->Now());
+                 });
+  }
+  std::sort(actions.changed.begin(), actions.changed.end());
+  actions.changed.erase(std::unique(actions.changed.begin(), actions.changed.end()),
+                        actions.changed.end());
+  for (const std::string& name : actions.changed) TellWatchers(name);
+  return true;
+}
+
+absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model) const {
+  auto found = entries_.find(model);
+  if (found != entries_.end() && !found->second.in_service) {
+    return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
+                       absl::StrCat("model ", model, " is loading: ", found->second.note));
+  }
+  return routes_.RouteFor(model, world_.clock->Now());
+}
+
+bool ModelLoads::AnyReady() const {
+  const std::vector<ModelView> views = routes_.List(world_.clock->Now());
+  return std::any_of(views.begin(), views.end(),
+                     [](const ModelView& view) { return view.state == ModelState::kReady; });
+}
+
+std::vector<ClusterModel> ModelLoads::List() const {
+  const std::vector<ModelView> views = routes_.List(world_.clock->Now());
+  std::vector<ClusterModel> models;
+  for (const auto& [name, entry] : entries_) models.push_back(Describe(name, entry, views));
+  return models;
+}
+
+std::vector<std::string> ModelLoads::Problems() const {
+  std::vector<std::string> problems = routes_.Problems(world_.clock->Now());
+  if (!waiting_problem_.empty()) problems.push_back(waiting_problem_);
+  return problems;
+}
+
+ClusterModel ModelLoads::Describe(const std::string& name, const Entry& entry,
+                                  const std::vector<ModelView>& views) const {
+  ClusterModel model;
+  model.facts.name = name;
+  model.note = entry.note;
+  if (entry.file != nullptr) {
+    model.facts.model_id = entry.file->id;
+    model.facts.architecture = std::string(ArchitectureName(entry.file->hyper.architecture));
+    model.facts.quantisation = entry.file->quantisation;
+    model.facts.bytes = entry.file->bytes;
+    model.facts.layers = static_cast<uint32_t>(entry.file->hyper.layer_count);
+  }
+  if (entry.plan.has_value()) {
+    model.facts.context_tokens_max = static_cast<uint32_t>(entry.plan->context_tokens_max);
+  }
+  for (const ModelView& view : views) {
+    if (!entry.in_service || view.plan.model != name) continue;
+    model.placed = true;
+    model.view = view;
+  }
+  return model;
+}
+
+void ModelLoads::TellWatchers(const std::string& name) {
+  auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  const ClusterModel model = Describe(name, entry, routes_.List(world_.clock->Now()));
+  const std::string state(ModelStateName(model.view.state));
+  if (model.placed && entry.note != state) {
+    entry.note = state;
+    LogInfo("model state", {{"model", name}, {"state", state}, {"reason", model.view.reason}});
+  }
+  if (entry.watchers.empty()) return;
+  ClusterView one;
+  one.models.push_back(model);
+  v1::LoadModelEvent event;
+  *event.mutable_model() = ToSummary(model);
+  *event.mutable_shards() = ToShardList(one, name).shards();
+  event.set_note(entry.note);
+  for (const LoadStreamId watcher : entry.watchers) world_.admin->Send(watcher, event);
+  const bool ready = model.placed && model.view.state == ModelState::kReady;
+  const bool failed = model.placed && model.view.state == ModelState::kFailed;
+  if (!ready && !failed) return;
+  const absl::Status status =
+      ready ? absl::OkStatus()
+            : absl::AbortedError(absl::StrCat("model ", name, " failed: ", model.view.reason));
+  for (const LoadStreamId watcher : entry.watchers) world_.admin->End(watcher, status);
+  entry.watchers.clear();
+}
+
+void ModelLoads::Note(const std::string& name, Entry& entry, const std::string& note) {
+  entry.note = note;
+  LogInfo("model load", {{"model", name}, {"note", note}});
+  TellWatchers(name);
+}
+
+// Before it is in service a model that fails is forgotten: the operator mends and tries again.
+void ModelLoads::Fail(const std::string& name, const absl::Status& status) {
+  auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  LogWarning("model not loaded", {{"model", name}, {"status", status}});
+  for (const LoadStreamId watcher : found->second.watchers) world_.admin->End(watcher, status);
+  if (waiting_.has_value() && waiting_->path() == found->second.path) {
+    waiting_problem_ = absl::StrCat(name, ": ", std::string(status.message()));
+    // More nodes may help; a better file must come by hand.
+    if (!absl::IsResourceExhausted(status)) waiting_.reset();
+  }
+  entries_.erase(found);
+}
+
+std::vector<NodeCost> ModelLoads::FreeNodes() const {
+  std::set<NodeId> taken;
+  for (const auto& [name, entry] : entries_) {
+    if (!entry.plan.has_value()) continue;
+    for (const PlannedShard& shard : entry.plan->plan.shards) taken.insert(shard.node);
+  }
+  std::vector<NodeCost> nodes;
+  for (const auto& [id, node] : live_) {
+    if (taken.contains(id)) continue;
+    nodes.push_back({.node = id,
+                     .memory_bytes = node.capacity.memory_bytes,
+                     .read_bytes_per_s = node.capacity.read_bytes_per_s,
+                     .int8_ops_per_s = node.capacity.int8_ops_per_s,
+                     .threads = node.capacity.threads});
+  }
+  return nodes;
+}
+
+ModelLoads::Entry* ModelLoads::FindLoad(const std::string& name, uint64_t load) {
+  auto found = entries_.find(name);
+  if (found == entries_.end() || found->second.load != load) return nullptr;
+  return &found->second;
+}
+
+ManifestCache ModelLoads::CacheOnStoreThread() {
+  return {.find =
+              [store = world_.store](const ManifestCache::Key& key) {
+                std::optional<std::string> found;
+                store->RunAndWait([&found, &key](Store& s) {
+                  absl::StatusOr<std::optional<std::string>> known =
+                      s.FindManifest(ToStoreKey(key));
+                  if (known.ok()) found = *std::move(known);
+                });
+                return found;
+              },
+          .put =
+              [store = world_.store](const ManifestCache::Key& key, const std::string& manifest) {
+                store->RunAndWait([&key, &manifest](Store& s) {
+                  const absl::Status status = s.PutManifest(ToStoreKey(key), manifest);
+                  if (!status.ok()) LogWarning("digests not cached", {{"status", status}});
+                });
+              }};
+}
+
+}  // namespace shardline

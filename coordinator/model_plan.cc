@@ -1,0 +1,162 @@
+#include "coordinator/model_plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "proto/wire/message_conversion.h"
+
+namespace shardline {
+namespace {
+
+constexpr int32_t kSessionsDefault = 4;
+constexpr int32_t kSessionsMax = 4096;
+constexpr int32_t kContextTokensMin = 256;
+constexpr int32_t kChunkTokensMax = 256;
+constexpr uint64_t kScratchBytesMin = uint64_t{32} << 20;
+
+// Activations of the largest prefill chunk, and logits, in floats: an upper bound on what an
+// executor keeps beside weights and KV.
+uint64_t ScratchBytes(const HyperParameters& hp) {
+  const uint64_t row = 4 * uint64_t(hp.hidden_dim) + 2 * uint64_t(hp.q_dim()) +
+                       2 * uint64_t(hp.kv_dim()) + 3 * uint64_t(hp.ff_dim);
+  const uint64_t logits = uint64_t{16} * uint64_t(hp.vocab_size);
+  return kScratchBytesMin + (row * kChunkTokensMax + logits) * sizeof(float);
+}
+
+ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t context,
+                  int32_t sessions) {
+  const ModelCosts& costs = file.costs;
+  return {.name = name,
+          .layer_bytes = costs.layer_bytes,
+          .embedding_bytes = costs.embedding_bytes,
+          .head_bytes = costs.final_norm_bytes + costs.lm_head_bytes,
+          .head_read_bytes = costs.lm_head_bytes != 0 ? costs.lm_head_bytes : costs.embedding_bytes,
+          .kv_bytes_per_token_layer = costs.kv_bytes_per_token_layer,
+          .scratch_bytes = ScratchBytes(file.hyper) + costs.shared_bytes,
+          .context_tokens = context,
+          .sessions = sessions};
+}
+
+ModelPlan PlanOf(const ModelFile& file, const ModelCost& cost, const Placement& placement) {
+  ModelPlan out{.plan = {.epoch = {},
+                         .model = cost.name,
+                         .model_id = file.id,
+                         .layer_count = file.hyper.layer_count,
+                         .shards = {}},
+                .path = file.path,
+                .context_tokens_max = cost.context_tokens,
+                .sessions_max = cost.sessions,
+                .kv_pages = placement.kv_pages,
+                .chunk_tokens_max = kChunkTokensMax};
+  for (const PlacedShard& shard : placement.shards) {
+    out.plan.shards.push_back({.node = shard.node,
+                               .layers = shard.layers,
+                               .is_head = shard.is_head,
+                               .bytes = shard.total_bytes});
+  }
+  return out;
+}
+
+}  // namespace
+
+absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& wish,
+                                       absl::Span<const NodeCost> nodes) {
+  const std::string name = wish.name.empty() ? file.name : wish.name;
+  const int32_t context_of_model = file.hyper.context_length;
+  if (wish.context_tokens_max > context_of_model) {
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat(name, ": a context of ", wish.context_tokens_max,
+                                    " tokens is more than the model's ", context_of_model));
+  }
+  const int32_t sessions = wish.sessions_max == 0 ? kSessionsDefault : wish.sessions_max;
+  if (sessions > kSessionsMax) {
+    return MakeFailure(
+        FailureKind::kInvalidRequest,
+        absl::StrCat(name, ": KV for ", sessions, " sessions, at most ", kSessionsMax));
+  }
+  const PlacementOptions options{.shards = wish.shards, .ranges = wish.ranges};
+  int32_t context = wish.context_tokens_max == 0 ? context_of_model : wish.context_tokens_max;
+  while (true) {
+    const ModelCost cost = CostFor(file, name, context, sessions);
+    absl::StatusOr<Placement> placement = Place(cost, nodes, options);
+    if (placement.ok()) {
+      return PlacedModel{PlanOf(file, cost, *placement), placement->explanation};
+    }
+    const bool may_shrink = wish.context_tokens_max == 0 && context / 2 >= kContextTokensMin &&
+                            absl::IsResourceExhausted(placement.status());
+    if (!may_shrink) return placement.status();
+    context /= 2;
+  }
+}
+
+std::string SerializeModelPlan(const ModelPlan& plan) {
+  nlohmann::ordered_json json = {{"model", plan.plan.model},
+                                 {"model_id", plan.plan.model_id.value()},
+                                 {"layer_count", plan.plan.layer_count},
+                                 {"path", plan.path},
+                                 {"context_tokens_max", plan.context_tokens_max},
+                                 {"sessions_max", plan.sessions_max},
+                                 {"kv_pages", plan.kv_pages},
+                                 {"chunk_tokens_max", plan.chunk_tokens_max},
+                                 {"shards", nlohmann::ordered_json::array()}};
+  for (const PlannedShard& shard : plan.plan.shards) {
+    json["shards"].push_back({{"node", shard.node.value()},
+                              {"begin", shard.layers.begin},
+                              {"end", shard.layers.end},
+                              {"is_head", shard.is_head},
+                              {"bytes", shard.bytes}});
+  }
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+absl::StatusOr<ModelPlan> ParseModelPlan(PlanEpoch epoch, std::string_view text) {
+  try {  // The library throws on a missing or mistyped field.
+    const nlohmann::json json = nlohmann::json::parse(text);
+    ModelPlan out{.plan = {.epoch = epoch,
+                           .model = json.at("model").get<std::string>(),
+                           .model_id = ModelId(json.at("model_id").get<std::string>()),
+                           .layer_count = json.at("layer_count").get<int32_t>(),
+                           .shards = {}},
+                  .path = json.at("path").get<std::string>(),
+                  .context_tokens_max = json.at("context_tokens_max").get<int32_t>(),
+                  .sessions_max = json.at("sessions_max").get<int32_t>(),
+                  .kv_pages = json.at("kv_pages").get<int32_t>(),
+                  .chunk_tokens_max = json.at("chunk_tokens_max").get<int32_t>()};
+    for (const nlohmann::json& shard : json.at("shards")) {
+      out.plan.shards.push_back(
+          {.node = NodeId(shard.at("node").get<std::string>()),
+           .layers = {shard.at("begin").get<int32_t>(), shard.at("end").get<int32_t>()},
+           .is_head = shard.at("is_head").get<bool>(),
+           .bytes = shard.at("bytes").get<uint64_t>()});
+    }
+    SL_RETURN_IF_ERROR(ValidatePlan(out.plan));
+    return out;
+  } catch (const nlohmann::json::exception& error) {
+    return absl::DataLossError(
+        absl::StrCat("plan ", epoch.value(), " in the store cannot be read: ", error.what()));
+  }
+}
+
+v1::LoadShard LoadShardFor(const ModelPlan& plan, const ModelFile& file, size_t shard_index) {
+  const PlannedShard& shard = plan.plan.shards[shard_index];
+  v1::LoadShard out;
+  out.set_plan_epoch(plan.plan.epoch.value());
+  out.set_model_name(std::filesystem::path(plan.path).filename().string());
+  out.set_model_path(plan.path);
+  out.set_model_id(plan.plan.model_id.value());
+  out.set_manifest(ShardManifest(file, shard.layers, shard.is_head));
+  *out.mutable_layers() = ToProto(shard.layers);
+  out.set_is_head(shard.is_head);
+  out.set_context_tokens_max(static_cast<uint32_t>(plan.context_tokens_max));
+  out.set_kv_pages(static_cast<uint32_t>(plan.kv_pages));
+  out.set_chunk_tokens_max(static_cast<uint32_t>(plan.chunk_tokens_max));
+  return out;
+}
+
+}  // namespace shardline

@@ -1,0 +1,49 @@
+#include "coordinator/routing/plan.h"
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/failure.h"
+
+namespace shardline {
+
+absl::Status ValidatePlan(const Plan& plan) {
+  const auto invalid = [&plan](const std::string& what) {
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("plan of ", plan.model, ": ", what));
+  };
+  if (plan.model.empty()) return invalid("no model name");
+  if (plan.epoch == PlanEpoch()) return invalid("no epoch");
+  if (plan.shards.empty()) return invalid("no shards");
+  std::set<NodeId> nodes;
+  int32_t next = 0;
+  for (size_t i = 0; i < plan.shards.size(); ++i) {
+    const PlannedShard& shard = plan.shards[i];
+    if (shard.node.empty()) return invalid(absl::StrCat("shard ", i, " has no node"));
+    if (!nodes.insert(shard.node).second) {
+      return invalid(absl::StrCat(shard.node.value(), " has two shards"));
+    }
+    if (shard.is_head != (i == 0)) return invalid("the first shard, and no other, is the head");
+    if (shard.layers.begin != next || shard.layers.empty()) {
+      return invalid(absl::StrFormat("shard %d holds [%d, %d) and does not go on at layer %d", i,
+                                     shard.layers.begin, shard.layers.end, next));
+    }
+    next = shard.layers.end;
+  }
+  if (next != plan.layer_count) {
+    return invalid(absl::StrFormat("shards end at layer %d of %d", next, plan.layer_count));
+  }
+  return absl::OkStatus();
+}
+
+std::string Route::ToString() const {
+  std::string text;
+  for (const RouteStage& stage : stages) {
+    absl::StrAppend(&text, text.empty() ? "" : ",", stage.node.value(), ":", stage.layers.begin,
+                    "-", stage.layers.end - 1);
+  }
+  return text;
+}
+
+}  // namespace shardline

@@ -1,0 +1,58 @@
+#pragma once
+
+// Inference.Generate and Inference.Tokenize: what clients call.
+//
+// A shell. Every stream has a bounded queue of its own, so a client that does not read costs that
+// much memory and stops nobody: the sender is told "no" and ends the session.
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "coordinator/sessions/session_words.h"
+#include "shardline/v1/inference.pb.h"
+
+namespace grpc {
+class Service;
+}  // namespace grpc
+
+namespace shardline {
+
+// Where requests go. Called on gRPC threads, must not block for long.
+class ClientEvents {
+ public:
+  virtual ~ClientEvents() = default;
+  virtual void OnGenerate(RequestId request_id, v1::GenerateRequest request) = 0;
+  // The client hung up or its own deadline passed. May come after the stream was ended.
+  virtual void OnClientGone(RequestId request_id) = 0;
+  virtual absl::StatusOr<v1::TokenizeReply> OnTokenize(const v1::TokenizeRequest& request) = 0;
+};
+
+class InferenceService {
+ public:
+  // `events` outlives the server that serves this. At most `messages_queued_max` events wait for
+  // one client.
+  InferenceService(ClientEvents* events, size_t messages_queued_max);
+  ~InferenceService();
+
+  // Queues `event`; false when the stream is gone or its queue is full. Any thread.
+  [[nodiscard]] bool Send(RequestId request_id, v1::GenerateEvent event);
+
+  // Ends the stream after what is queued; EndNow drops the queue, for a client that does not keep
+  // up. Only the first end counts. Any thread.
+  void End(RequestId request_id, const absl::Status& status);
+  void EndNow(RequestId request_id, const absl::Status& status);
+
+  grpc::Service* service();
+
+ private:
+  class Service;
+  class Reactor;
+  struct Streams;
+
+  const std::shared_ptr<Streams> streams_;
+  const std::unique_ptr<Service> service_;
+};
+
+}  // namespace shardline

@@ -1,0 +1,181 @@
+#include "coordinator/transport/node_conversion.h"
+
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
+#include "proto/wire/failure_conversion.h"
+#include "proto/wire/message_conversion.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kTextBytesMax = 256;
+
+absl::Status CheckText(const std::string& text, const char* field) {
+  if (text.size() <= kTextBytesMax) return absl::OkStatus();
+  return MakeFailure(FailureKind::kInvalidRequest,
+                     absl::StrCat("hello: ", field, " has ", text.size(), " bytes, at most ",
+                                  kTextBytesMax, " are allowed"));
+}
+
+// A rate that arithmetic can be done with; a node that measured nonsense counts as unmeasured.
+double Rate(double value) { return std::isfinite(value) && value > 0 ? value : 0; }
+
+NodeCapacity FromProto(const v1::NodeCapacity& capacity) {
+  return {.memory_bytes = capacity.memory_bytes(),
+          .threads = capacity.threads(),
+          .read_bytes_per_s = Rate(capacity.read_bytes_per_s()),
+          .int8_ops_per_s = Rate(capacity.int8_ops_per_s()),
+          .backend = capacity.backend(),
+          .device = capacity.device()};
+}
+
+}  // namespace
+
+absl::StatusOr<NodeHello> FromProto(const v1::NodeHello& hello) {
+  if (!IsValidNodeId(hello.node_id())) {
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("hello: a node id is 1 to ", kNodeIdBytesMax,
+                                    " letters, digits, '.', '_' or '-'"));
+  }
+  for (const auto& [text, field] :
+       {std::pair(&hello.version(), "version"), std::pair(&hello.address(), "address"),
+        std::pair(&hello.boot_id(), "boot_id"),
+        std::pair(&hello.capacity().backend(), "capacity.backend"),
+        std::pair(&hello.capacity().device(), "capacity.device")}) {
+    const absl::Status status = CheckText(*text, field);
+    if (!status.ok()) return status;
+  }
+  if (hello.address().empty()) {
+    return MakeFailure(FailureKind::kInvalidRequest, "hello: the address is empty");
+  }
+  return NodeHello{.protocol_min = hello.protocol().min(),
+                   .protocol_max = hello.protocol().max(),
+                   .node = NodeId(hello.node_id()),
+                   .version = hello.version(),
+                   .address = hello.address(),
+                   .boot_id = hello.boot_id(),
+                   .incarnation = Incarnation(hello.incarnation()),
+                   .capacity = FromProto(hello.capacity())};
+}
+
+NodeBeat FromProto(const v1::Heartbeat& beat) {
+  return {.number = beat.number(),
+          .echo = beat.echo(),
+          .jobs_started = beat.jobs_started(),
+          .jobs_done = beat.jobs_done(),
+          .attempts_open = beat.attempts_open(),
+          .kv_pages_total = beat.kv_pages_total(),
+          .kv_pages_free = beat.kv_pages_free(),
+          .memory_used_bytes = beat.memory_used_bytes()};
+}
+
+std::optional<ShardReport> FromProto(const v1::ShardReport& report) {
+  ShardReport out{.plan = PlanEpoch(report.plan_epoch()),
+                  .state = ShardState::kLoading,
+                  .bytes_done = report.bytes_done(),
+                  .bytes_total = report.bytes_total(),
+                  .numerics_id = NumericsId(report.numerics_id()),
+                  .kv_pages = report.kv_pages_total(),
+                  .failure = {}};
+  switch (report.state()) {
+    case v1::SHARD_STATE_LOADING:
+      return out;
+    case v1::SHARD_STATE_LOADED:
+      out.state = ShardState::kLoaded;
+      return out;
+    case v1::SHARD_STATE_FAILED:
+      out.state = ShardState::kFailed;
+      out.failure = FromProto(report.failure());
+      return out;
+    default:
+      return std::nullopt;
+  }
+}
+
+v1::NodeCapacity ToProto(const NodeCapacity& capacity) {
+  v1::NodeCapacity out;
+  out.set_memory_bytes(capacity.memory_bytes);
+  out.set_threads(capacity.threads);
+  out.set_read_bytes_per_s(capacity.read_bytes_per_s);
+  out.set_int8_ops_per_s(capacity.int8_ops_per_s);
+  out.set_backend(capacity.backend);
+  out.set_device(capacity.device);
+  return out;
+}
+
+v1::RouteStage ToProto(const RouteStage& stage) {
+  v1::RouteStage out;
+  out.set_node_id(stage.node.value());
+  out.set_incarnation(stage.incarnation.value());
+  out.set_address(stage.address);
+  *out.mutable_layers() = ToProto(stage.layers);
+  return out;
+}
+
+v1::OpenRequest OpenRequestFor(const Route& route, const SessionsActions::Open& open, Term term) {
+  v1::OpenRequest out;
+  out.set_session(open.key.session.value());
+  out.set_epoch(open.key.epoch.value());
+  out.set_term(term.value());
+  out.set_incarnation(open.to.incarnation.value());
+  out.mutable_recipe()->set_model_id(route.model_id.value());
+  out.mutable_recipe()->set_numerics_id(route.numerics_id.value());
+  out.mutable_recipe()->set_plan_epoch(route.plan.value());
+  out.set_stage_index(static_cast<uint32_t>(open.stage));
+  for (const RouteStage& stage : route.stages) *out.add_route() = ToProto(stage);
+  out.set_tokens_max(open.tokens_max);
+  out.set_budget_ms(absl::ToInt64Milliseconds(open.budget));
+  return out;
+}
+
+v1::FenceRequest FenceRequestFor(const SessionsActions::Fence& fence, Term term) {
+  v1::FenceRequest out;
+  out.set_session(fence.key.session.value());
+  out.set_epoch(fence.key.epoch.value());
+  out.set_term(term.value());
+  out.set_reason_kind(static_cast<int32_t>(fence.kind));
+  return out;
+}
+
+RunResult FromProto(const v1::RunEnd& end) {
+  RunResult out;
+  if (end.reason() == v1::FINISH_REASON_STOP) out.reason = FinishReason::kStop;
+  if (end.reason() == v1::FINISH_REASON_LENGTH) out.reason = FinishReason::kLength;
+  out.tokens = end.tokens();
+  out.stop_token = end.stop_token();
+  out.timings = {.prefill_us = end.timings().prefill_us(),
+                 .decode_us = end.timings().decode_us(),
+                 .laps = end.timings().laps(),
+                 .lap_us = end.timings().lap_us(),
+                 .head_compute_us = end.timings().head_compute_us(),
+                 .stage_compute_us = end.timings().stage_compute_us()};
+  return out;
+}
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kUnknown:
+      break;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+v1::RunTimings ToProto(const RunTimings& timings) {
+  v1::RunTimings out;
+  out.set_prefill_us(timings.prefill_us);
+  out.set_decode_us(timings.decode_us);
+  out.set_laps(timings.laps);
+  out.set_lap_us(timings.lap_us);
+  out.set_head_compute_us(timings.head_compute_us);
+  out.set_stage_compute_us(timings.stage_compute_us);
+  return out;
+}
+
+}  // namespace shardline

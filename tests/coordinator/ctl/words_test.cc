@@ -1,0 +1,118 @@
+// The small words of shardctl: near misses, exit codes, errors, progress, figures.
+
+#include <string>
+
+#include "base/failure.h"
+#include "coordinator/ctl/exit_code.h"
+#include "coordinator/ctl/generate_output.h"
+#include "coordinator/ctl/load_progress.h"
+#include "coordinator/ctl/near_miss.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shardline {
+namespace {
+
+TEST(NearMiss, FindsTheWordAHandSlippedOn) {
+  const std::vector<std::string> words = {"status", "node", "shard", "model", "generate"};
+  EXPECT_EQ(NearMiss("staus", words), "status");
+  EXPECT_EQ(NearMiss("ndoe", words), "node");
+  EXPECT_EQ(NearMiss("genrate", words), "generate");
+  EXPECT_EQ(NearMiss("elephant", words), "");
+}
+
+TEST(NearMiss, CountsSwappedNeighboursOnce) {
+  EXPECT_EQ(EditDistance("ab", "ba"), 1);
+  EXPECT_EQ(EditDistance("", "abc"), 3);
+  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
+}
+
+TEST(ExitCode, SaysWhatAScriptNeedsToKnow) {
+  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), ExitCode::kOk);
+  EXPECT_EQ(ExitCodeOf(absl::InternalError("")), ExitCode::kFailed);
+  EXPECT_EQ(ExitCodeOf(MakeFailure(FailureKind::kInvalidRequest, "")), ExitCode::kUsage);
+  EXPECT_EQ(ExitCodeOf(absl::NotFoundError("")), ExitCode::kNotFound);
+  EXPECT_EQ(ExitCodeOf(absl::UnavailableError("")), ExitCode::kUnreachable);
+  EXPECT_EQ(ExitCodeOf(MakeFailure(FailureKind::kHeartbeatLost, "")), ExitCode::kNotHealthy);
+  EXPECT_EQ(ExitCodeOf(MakeFailure(FailureKind::kKvExhausted, "")), ExitCode::kRefused);
+  EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("")), ExitCode::kTimeout);
+  EXPECT_EQ(ExitCodeOf(absl::PermissionDeniedError("")), ExitCode::kNotAllowed);
+}
+
+TEST(ExitCode, AnErrorNamesNodeLayersAndWhatHelps) {
+  const absl::Status status = MakeFailure(
+      {.kind = FailureKind::kHeartbeatLost, .node = NodeId("node-2"), .layers = LayerRange{11, 22}},
+      "session 7: node-2 is lost");
+  EXPECT_EQ(ErrorText(status, "h:1"),
+            "error: session 7: node-2 is lost\n"
+            "node:  node-2\n"
+            "holds: layers 11-21\n"
+            "hint:  see `shardctl node list -o wide`; start node node-2 again and its shard is "
+            "loaded by itself\n");
+  EXPECT_EQ(ErrorJson(status, "h:1"),
+            "{\"error\":{\"code\":\"UNAVAILABLE\",\"kind\":\"heartbeat_lost\",\"message\":"
+            "\"session 7: node-2 is lost\",\"node\":\"node-2\",\"layers\":{\"begin\":11,\"end\":22}"
+            ",\"hint\":\"see `shardctl node list -o wide`; start node node-2 again and its shard "
+            "is loaded by itself\"}}\n");
+}
+
+TEST(ExitCode, ASilentCoordinatorIsNamedByItsAddress) {
+  EXPECT_THAT(ErrorText(absl::UnavailableError("connection refused"), "h:1"),
+              ::testing::AllOf(::testing::HasSubstr("no coordinator answers at h:1"),
+                               ::testing::HasSubstr("--endpoint")));
+}
+
+TEST(LoadProgress, DrawsABarWithRateAndTimeLeft) {
+  EXPECT_EQ(ProgressLine(512 << 20, 1024 << 20, 64 << 20, 8),
+            " 50% ▕████    ▏ 512 MiB/1.0 GiB  64.0 MiB/s  ETA 8s");
+  EXPECT_EQ(ProgressLine(0, 0, 0, 4), "  0% ▕    ▏ 0 B/0 B");
+}
+
+TEST(LoadProgress, IsOneLineAChangeWhereNothingIsRedrawn) {
+  std::ostringstream out;
+  LoadProgress progress(&out, false, 80);
+  v1::LoadModelEvent event;
+  event.mutable_model()->set_name("m");
+  event.set_note("loading");
+  v1::ShardSummary& shard = *event.add_shards();
+  shard.set_bytes(1000);
+  for (const uint64_t done : {0, 10, 20, 500, 510, 1000}) {
+    shard.set_bytes_done(done);
+    progress.Show(event, absl::Seconds(1));
+  }
+  EXPECT_EQ(out.str(), "m: loading\nm: 0% of 1000 B\nm: 50% of 1000 B\nm: 100% of 1000 B\n");
+}
+
+TEST(GenerateOutput, AJsonLineStaysJsonWhateverTheBytes) {
+  v1::GenerateEvent event;
+  event.mutable_token()->set_text("\xC0\n\"");
+  event.mutable_token()->mutable_token()->set_token(5);
+  event.mutable_token()->mutable_token()->set_logits_digest(0xABC);
+  EXPECT_EQ(EventJson(event),
+            "{\"type\":\"token\",\"index\":0,\"token\":5,\"text\":\"\uFFFD\\n\\\"\","
+            "\"logitsDigest\":\"0000000000000abc\"}\n");
+}
+
+TEST(GenerateOutput, FiguresShowTheHop) {
+  v1::GenerateStarted started;
+  started.add_route();
+  started.add_route();
+  v1::GenerateEnd end;
+  end.set_reason(v1::FINISH_REASON_STOP);
+  end.set_prompt_tokens(4);
+  end.set_generated_tokens(11);
+  end.set_ttft_us(180'000);
+  end.set_total_us(1'200'000);
+  end.mutable_timings()->set_decode_us(1'000'000);
+  end.mutable_timings()->set_laps(10);
+  end.mutable_timings()->set_lap_us(60'000);
+  end.mutable_timings()->set_head_compute_us(30'000);
+  end.mutable_timings()->set_stage_compute_us(50'000);
+  EXPECT_EQ(StatsText(started, end),
+            "11 tokens (stop) behind a prompt of 4 in 1.20 s: first after 180 ms, then 10.0 "
+            "tokens/s\n"
+            "lap 6.00 ms beside the head's 3.00 ms: stages 5.00 ms, 2 hops of 0.500 ms\n");
+}
+
+}  // namespace
+}  // namespace shardline

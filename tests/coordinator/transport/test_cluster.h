@@ -1,0 +1,82 @@
+#pragma once
+
+// A coordinator of its own process's threads, on loopback, with a tiny model file beside it.
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "coordinator/coordinator.h"
+#include "coordinator/coordinator_options.h"
+#include "shardline/v1/admin.pb.h"
+#include "shardline/v1/inference.pb.h"
+#include "tests/coordinator/transport/fake_node.h"
+
+namespace shardline::testing {
+
+// One Generate call, read to its end or not at all.
+struct Answer {
+  absl::Status status;
+  v1::GenerateStarted started;
+  std::string text;  // With the end's.
+  std::vector<int32_t> tokens;
+  v1::GenerateEnd end;
+  bool has_end = false;
+};
+
+// A Generate call that the test reads step by step.
+class ClientCall {
+ public:
+  virtual ~ClientCall() = default;
+  virtual bool Read(v1::GenerateEvent* event) = 0;
+  virtual void Cancel() = 0;
+  virtual absl::Status Finish() = 0;  // After Read was false.
+};
+
+class TestCluster {
+ public:
+  TestCluster();
+  ~TestCluster();
+
+  // Before Start.
+  CoordinatorOptions& options() { return options_; }
+  const std::string& model_path() const { return model_path_; }
+
+  absl::Status Start();
+  void Stop();
+  int port() const { return coordinator_->port(); }
+
+  // Loads the tiny model over `shards` nodes and waits for the end.
+  absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);
+  absl::Status Unload(const std::string& name);
+
+  Answer Generate(const v1::GenerateRequest& request);
+  Answer Generate(const std::string& prompt);
+  std::unique_ptr<ClientCall> StartGenerate(const v1::GenerateRequest& request);
+
+  v1::ClusterStatus Status();
+  v1::NodeList Nodes();
+  v1::ShardList Shards();
+  // Asks until the status satisfies `holds`; false after ten seconds without.
+  bool WaitUntil(const std::function<bool(const v1::ClusterStatus&)>& holds);
+  bool WaitUntilNodes(uint32_t ready);
+  bool WaitUntilReady();
+
+ private:
+  struct Stubs;
+
+  std::string directory_;
+  std::string model_path_;
+  CoordinatorOptions options_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<Stubs> stubs_;
+};
+
+v1::GenerateRequest TextRequest(const std::string& prompt);
+
+// "abc" as tokens of the tiny model, one a byte.
+std::vector<int32_t> ByteTokens(const std::string& text);
+
+}  // namespace shardline::testing
