@@ -5,16 +5,14 @@
 // Parses, posts, writes. A stream that falls behind by more than its queue ends with kOverloaded;
 // the end of a stream, from whichever side, is reported once.
 
+#include <grpcpp/impl/service_type.h>
+
 #include <functional>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "node/rounds/run_attempt.h"
 #include "node/transport/stage_conversion.h"
-
-namespace grpc {
-class Service;
-}
 
 namespace shardline {
 

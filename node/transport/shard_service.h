@@ -6,6 +6,8 @@
 // that breaks any rule of link.proto, gets a refusal and a clean end; whatever a peer sends, the
 // process lives on.
 
+#include <grpcpp/impl/service_type.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -13,13 +15,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/failure.h"
 #include "node/stage/stage_bundle.h"
 #include "node/transport/link_handshake.h"
 #include "proto/wire/link_codec.h"
-
-namespace grpc {
-class Service;
-}
 
 namespace shardline {
 
