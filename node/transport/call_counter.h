@@ -1,6 +1,13 @@
 #pragma once
 
 // Counts the client calls whose reactors are alive, so that their owner can outlive the last one.
+//
+// Also keeps one channel alive. A reactor frees its channel on a thread of gRPC's callback queue,
+// and gRPC 1.51 ends that queue with its last user by joining its threads: from one of them, that
+// would be the end of the process. REQUIRES: destroyed on a thread of our own.
+
+#include <memory>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -12,8 +19,9 @@ namespace shardline {
 // Any thread.
 class CallCounter {
  public:
-  void Add() ABSL_LOCKS_EXCLUDED(mu_) {
+  void Add(std::shared_ptr<const void> channel) ABSL_LOCKS_EXCLUDED(mu_) {
     absl::MutexLock lock(&mu_);
+    if (channel_ == nullptr) channel_ = std::move(channel);
     ++count_;
   }
 
@@ -33,6 +41,7 @@ class CallCounter {
  private:
   absl::Mutex mu_;
   int count_ ABSL_GUARDED_BY(mu_) = 0;
+  std::shared_ptr<const void> channel_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace shardline

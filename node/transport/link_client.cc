@@ -118,8 +118,8 @@ struct LinkClient::State {
 class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::LinkSignal> {
  public:
   explicit Call(std::shared_ptr<State> state)
-      : state_(std::move(state)), stub_(MakeChannel(state_->options.address)) {
-    state_->calls->Add();
+      : state_(std::move(state)), channel_(MakeChannel(state_->options.address)), stub_(channel_) {
+    state_->calls->Add(channel_);
   }
 
   ~Call() override { state_->calls->Remove(); }
@@ -249,6 +249,7 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
   }
 
   const std::shared_ptr<State> state_;
+  const std::shared_ptr<grpc::Channel> channel_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::LinkSignal> stub_;
   grpc::ClientContext context_;
   grpc::ByteBuffer out_;   // Belongs to whoever set State::writing.

@@ -6,10 +6,17 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/failure.h"
+#include "base/status_macros.h"
 #include "node/transport/channel.h"
 
 namespace shardline {
@@ -30,6 +37,36 @@ void SetLimits(grpc::ServerBuilder& builder, const LinkLimits& limits) {
                              kPingIntervalMinMs);
 }
 
+absl::Status CannotListen(const std::string& address, const std::string& why) {
+  return MakeFailure(FailureKind::kInvalidRequest,
+                     absl::StrCat("listen: cannot listen on ", address, ": ", why));
+}
+
+// Binds and lets go: gRPC itself says only that something failed.
+absl::Status TryToBind(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos) return CannotListen(address, "not host:port");
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
+  addrinfo hints = {};
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const std::string port = address.substr(colon + 1);
+  const int error =
+      getaddrinfo(host.empty() ? nullptr : host.c_str(), port.c_str(), &hints, &found);
+  if (error != 0) return CannotListen(address, gai_strerror(error));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, freeaddrinfo);
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return CannotListen(address, std::strerror(errno));
+  const int on = 1;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  const int bound = bind(fd, found->ai_addr, found->ai_addrlen);
+  const std::string why = bound == 0 ? "" : std::strerror(errno);
+  close(fd);
+  return bound == 0 ? absl::OkStatus() : CannotListen(address, why);
+}
+
 }  // namespace
 
 struct NodeServer::State {
@@ -44,6 +81,7 @@ absl::StatusOr<std::unique_ptr<NodeServer>> NodeServer::Start(const std::string&
                                                               HeadEvents head_events,
                                                               const LinkLimits& limits,
                                                               const LinkWindow& window) {
+  SL_RETURN_IF_ERROR(TryToBind(address));
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto state = std::make_unique<State>();
@@ -57,9 +95,7 @@ absl::StatusOr<std::unique_ptr<NodeServer>> NodeServer::Start(const std::string&
   builder.RegisterService(state->head_service.get());
   state->server = builder.BuildAndStart();
   if (state->server == nullptr || port == 0) {
-    return MakeFailure(FailureKind::kInvalidRequest,
-                       absl::StrCat("listen: cannot listen on ", address,
-                                    "; is the port taken, or the host not this machine's?"));
+    return CannotListen(address, "the server did not start");
   }
   state->address = absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
   state->server->GetHealthCheckService()->SetServingStatus(kLivenessService, true);

@@ -248,10 +248,12 @@ TEST(Link, TheSenderStopsAtItsCreditsAndThenRefuses) {
   const std::optional<Arrival> first = receiver.arrivals.Take(kPatience);
   ASSERT_TRUE(first.has_value());
   // One more has credit, three may wait.
-  for (uint64_t step = 1; step < 5; ++step) ASSERT_TRUE(sender.link->Send(OneRow(step)).ok());
+  ASSERT_TRUE(sender.link->Send(OneRow(1)).ok());
+  ASSERT_TRUE(receiver.arrivals.Take(kPatience).has_value());
+  for (uint64_t step = 2; step < 5; ++step) ASSERT_TRUE(sender.link->Send(OneRow(step)).ok());
   const absl::Status full = sender.link->Send(OneRow(5));
   EXPECT_EQ(FailureKindOf(full), FailureKind::kOverloaded) << full;
-  ASSERT_TRUE(receiver.arrivals.Take(kPatience).has_value());
+  EXPECT_EQ(receiver.arrivals.size(), 0U);
 
   // Nothing but a credit lets the third go.
   first->from->Ack(2);
@@ -488,6 +490,9 @@ TEST(Link, ABusyPortIsAClearFailure) {
       NodeServer::Start(receiver.server->address(), {}, {}, {}, {}).status();
   EXPECT_EQ(FailureKindOf(status), FailureKind::kInvalidRequest);
   EXPECT_THAT(std::string(status.message()), HasSubstr(receiver.server->address()));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Address already in use"));
+  EXPECT_FALSE(NodeServer::Start("no-such-host.invalid:0", {}, {}, {}, {}).ok());
+  EXPECT_FALSE(NodeServer::Start("127.0.0.1", {}, {}, {}, {}).ok());
 }
 
 }  // namespace
