@@ -57,8 +57,7 @@ class PackedWeight {
 // kIncompatibleRecipe on a CPU that none of the kernels can run on. Uses the pool's workers if
 // `stream.pool` is set, so that each touches first the panels it is likely to read.
 absl::StatusOr<PackedWeight> PackWeight(WeightFormat format, int64_t n, int64_t k,
-                                        std::span<const std::byte> file_bytes,
-                                        DeviceStream stream);
+                                        std::span<const std::byte> file_bytes, DeviceStream stream);
 
 // Writes row `row` as k floats to `out`: the exact values of the file, a sum of scale and minimum
 // rounded once. REQUIRES: 0 <= row < weight.n().
