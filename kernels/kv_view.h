@@ -20,7 +20,7 @@ struct KvLayerView {
   uint16_t* base = nullptr;  // Not owned.
   int64_t page_stride = 0;   // Halves between consecutive pages of this layer.
   int32_t kv_heads = 0;
-  int32_t head_dim = 0;  // A multiple of 16, at most kHeadDimMax.
+  int32_t head_dim = 0;  // A multiple of 16, at most kAttentionHeadDimMax.
 
   int64_t head_halves() const { return int64_t{2} * kPageTokens * head_dim; }
   int64_t page_halves() const { return kv_heads * head_halves(); }
@@ -32,7 +32,7 @@ struct KvLayerView {
   }
 };
 
-inline constexpr int32_t kHeadDimMax = 256;
+inline constexpr int32_t kAttentionHeadDimMax = 256;
 
 // Consecutive rows of a batch that are consecutive tokens of one session.
 struct SequenceSlice {

@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-absl::Status Validate(const RopeParameters& p, int64_t positions_count) {
+absl::Status Validate(const RopeSpec& p, int64_t positions_count) {
   if (p.rope_dims <= 0 || p.rope_dims % 2 != 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("rope: rotated dimensions must be even and positive, not ", p.rope_dims));
@@ -25,7 +25,7 @@ absl::Status Validate(const RopeParameters& p, int64_t positions_count) {
     return absl::InvalidArgumentError(
         absl::StrCat("rope: a table of ", positions_count, " positions"));
   }
-  if (p.scaling == RopeScaling::kYarn && (p.original_context_tokens <= 0 || !(p.base > 1))) {
+  if (p.stretch == RopeStretch::kYarn && (p.original_context_tokens <= 0 || !(p.base > 1))) {
     return absl::InvalidArgumentError(absl::StrCat("rope: yarn needs its original context, not ",
                                                    p.original_context_tokens, " tokens"));
   }
@@ -45,13 +45,13 @@ absl::Status Validate(const RopeParameters& p, int64_t positions_count) {
 }
 
 // The (fractional) pair that makes `turns` full turns over the original context.
-double YarnPairOfTurns(const RopeParameters& p, double turns) {
+double YarnPairOfTurns(const RopeSpec& p, double turns) {
   return p.rope_dims * std::log(p.original_context_tokens / (turns * 2 * std::numbers::pi)) /
          (2 * std::log(p.base));
 }
 
 // How much of pair i's own speed is kept: 1 for fast pairs, 0 for slow ones, a ramp between.
-double YarnKept(const RopeParameters& p, int32_t i) {
+double YarnKept(const RopeSpec& p, int32_t i) {
   const double low = std::max(0.0, std::floor(YarnPairOfTurns(p, p.yarn_beta_fast)));
   const double high =
       std::min<double>(p.rope_dims - 1, std::ceil(YarnPairOfTurns(p, p.yarn_beta_slow)));
@@ -59,27 +59,26 @@ double YarnKept(const RopeParameters& p, int32_t i) {
   return 1.0 - std::clamp(ramp, 0.0, 1.0);
 }
 
-double RadiansPerPosition(const RopeParameters& p, int32_t i) {
+double RadiansPerPosition(const RopeSpec& p, int32_t i) {
   double speed = std::pow(p.base, -2.0 * i / p.rope_dims);
   if (!p.frequency_divisors.empty()) speed /= p.frequency_divisors[i];
-  switch (p.scaling) {
-    case RopeScaling::kNone:
+  switch (p.stretch) {
+    case RopeStretch::kNone:
       return speed;
-    case RopeScaling::kLinear:
+    case RopeStretch::kLinear:
       return speed / p.factor;
-    case RopeScaling::kYarn: {
+    case RopeStretch::kYarn: {
       const double kept = YarnKept(p, i);
       return speed * kept + speed / p.factor * (1 - kept);
     }
   }
-  SL_CHECK(false, "rope scaling ", static_cast<int>(p.scaling));
+  SL_CHECK(false, "rope scaling ", static_cast<int>(p.stretch));
   return 0;
 }
 
-double Magnitude(const RopeParameters& p) {
-  if (p.scaling != RopeScaling::kYarn) return 1;
-  if (p.yarn_attention_factor != 0) return p.yarn_attention_factor;
-  return p.factor <= 1 ? 1 : 1 + 0.1 * std::log(p.factor);
+double Magnitude(const RopeSpec& p) {
+  if (p.stretch != RopeStretch::kYarn) return 1;
+  return p.yarn_attention_factor * (p.factor <= 1 ? 1 : 1 + 0.1 * std::log(p.factor));
 }
 
 }  // namespace
@@ -89,17 +88,16 @@ RopeTable::RopeTable(int32_t rope_dims, int64_t positions_count)
       positions_count_(positions_count),
       values_(static_cast<size_t>(positions_count * rope_dims)) {}
 
-absl::StatusOr<RopeTable> RopeTable::Build(const RopeParameters& parameters,
-                                           int64_t positions_count) {
-  SL_RETURN_IF_ERROR(Validate(parameters, positions_count));
-  RopeTable table(parameters.rope_dims, positions_count);
-  const int32_t pairs = parameters.rope_dims / 2;
-  const double magnitude = Magnitude(parameters);
+absl::StatusOr<RopeTable> RopeTable::Build(const RopeSpec& spec, int64_t positions_count) {
+  SL_RETURN_IF_ERROR(Validate(spec, positions_count));
+  RopeTable table(spec.rope_dims, positions_count);
+  const int32_t pairs = spec.rope_dims / 2;
+  const double magnitude = Magnitude(spec);
   for (int32_t i = 0; i < pairs; ++i) {
-    const double speed = RadiansPerPosition(parameters, i);
+    const double speed = RadiansPerPosition(spec, i);
     for (int64_t position = 0; position < positions_count; ++position) {
       const double angle = static_cast<double>(position) * speed;
-      float* row = table.values_.data() + position * parameters.rope_dims;
+      float* row = table.values_.data() + position * spec.rope_dims;
       row[i] = static_cast<float>(std::cos(angle) * magnitude);
       row[pairs + i] = static_cast<float>(std::sin(angle) * magnitude);
     }

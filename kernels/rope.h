@@ -15,23 +15,23 @@
 namespace shardline {
 
 // Which elements of a head form pair i.
-enum class RopePairing : uint8_t {
+enum class RopePairs : uint8_t {
   kInterleaved,  // (2i, 2i + 1): llama files in GGUF.
   kHalfSplit,    // (i, i + rope_dims / 2): qwen, and checkpoints as published.
 };
 
-enum class RopeScaling : uint8_t { kNone, kLinear, kYarn };
+enum class RopeStretch : uint8_t { kNone, kLinear, kYarn };
 
 // What a model file says about its rotary embedding.
-struct RopeParameters {
+struct RopeSpec {
   int32_t rope_dims = 0;  // Rotated elements of a head; even.
   double base = 10000;    // Pair i turns base^(-2i / rope_dims) radians a position.
-  RopeScaling scaling = RopeScaling::kNone;
+  RopeStretch stretch = RopeStretch::kNone;
   double factor = 1;                      // kLinear, kYarn: context is stretched by this much.
   int32_t original_context_tokens = 0;    // kYarn: the context before stretching.
   double yarn_beta_fast = 32;             // Pairs that turn more often than this keep their speed;
   double yarn_beta_slow = 1;              // less often than this are slowed down by `factor`.
-  double yarn_attention_factor = 0;       // Scales cos and sin; 0: 1 + 0.1 ln(factor).
+  double yarn_attention_factor = 1;       // Multiplies the magnitude 1 + 0.1 ln(factor).
   std::vector<float> frequency_divisors;  // [rope_dims / 2] (llama 3), or empty: all 1.
 };
 
@@ -40,7 +40,7 @@ class RopeTable {
  public:
   // Fails on odd or non-positive dims, a base or factor that is not positive, divisors of another
   // length or not positive.
-  static absl::StatusOr<RopeTable> Build(const RopeParameters& parameters, int64_t positions_count);
+  static absl::StatusOr<RopeTable> Build(const RopeSpec& spec, int64_t positions_count);
 
   // [positions, 2, rope_dims / 2]: a row of cosines, then a row of sines.
   const float* data() const { return values_.data(); }
@@ -63,7 +63,7 @@ struct RopeArgs {
   int64_t heads = 0;
   int64_t head_dim = 0;
   int64_t x_stride = 0;
-  RopePairing pairing = RopePairing::kInterleaved;
+  RopePairs pairing = RopePairs::kInterleaved;
 };
 
 // What every back end checks before it starts.

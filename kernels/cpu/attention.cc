@@ -311,7 +311,7 @@ float* OutputOf(const AttentionArgs& args, const AttentionBlock& block, int32_t 
 
 // All splits of a block, in turn, on this thread.
 void RunBlock(const AttentionArgs& args, const AttentionBlock& block) {
-  alignas(64) float memory[2][kQueriesMax][kHeadDimMax + 2];
+  alignas(64) float memory[2][kQueriesMax][kAttentionHeadDimMax + 2];
   float* totals[kQueriesMax];
   float* partials[kQueriesMax];
   const int32_t queries = block.query_count();
@@ -380,7 +380,7 @@ absl::Status Attention(const AttentionArgs& args, DeviceStream stream) {
   SL_CHECK(args.kv.kv_heads > 0);
   SL_CHECK(args.q_heads % args.kv.kv_heads == 0, args.q_heads, " over ", args.kv.kv_heads);
   SL_CHECK(args.kv.head_dim % 16 == 0, "head_dim ", args.kv.head_dim);
-  SL_CHECK(args.kv.head_dim <= kHeadDimMax, "head_dim ", args.kv.head_dim);
+  SL_CHECK(args.kv.head_dim <= kAttentionHeadDimMax, "head_dim ", args.kv.head_dim);
   const BlockPlan plan(args);
   if (WorthSideBySide(args, plan, stream)) {
     RunSideBySide(args, plan, stream);

@@ -67,7 +67,7 @@ void RopeRows(const RopeArgs& args, int64_t begin, int64_t end) {
     const float* cosines = args.table->data() + int64_t{args.positions[row]} * 2 * pairs;
     for (int64_t head = 0; head < args.heads; ++head) {
       float* x = args.x + row * args.x_stride + head * args.head_dim;
-      if (args.pairing == RopePairing::kInterleaved) {
+      if (args.pairing == RopePairs::kInterleaved) {
         TurnInterleaved(x, cosines, cosines + pairs, pairs);
       } else {
         TurnHalfSplit(x, cosines, cosines + pairs, pairs);

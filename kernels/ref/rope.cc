@@ -9,10 +9,10 @@ namespace shardline::ref {
 namespace {
 
 void TurnHead(float* head, const float* cosines, const float* sines, int64_t pairs,
-              RopePairing pairing) {
+              RopePairs pairing) {
   for (int64_t i = 0; i < pairs; ++i) {
-    float& a = pairing == RopePairing::kInterleaved ? head[2 * i] : head[i];
-    float& b = pairing == RopePairing::kInterleaved ? head[2 * i + 1] : head[i + pairs];
+    float& a = pairing == RopePairs::kInterleaved ? head[2 * i] : head[i];
+    float& b = pairing == RopePairs::kInterleaved ? head[2 * i + 1] : head[i + pairs];
     const float turned_a = std::fma(-b, sines[i], a * cosines[i]);
     const float turned_b = std::fma(a, sines[i], b * cosines[i]);
     a = turned_a;

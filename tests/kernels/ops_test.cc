@@ -184,7 +184,7 @@ TEST(Rope, HasTheBitsOfTheSpecificationAndLeavesTheRestAlone) {
          std::vector<std::tuple<int32_t, int32_t>>{{64, 64}, {80, 20}, {128, 128}, {16, 6}}) {
       const auto table = RopeTable::Build({.rope_dims = rope_dims, .base = 1e5}, 300);
       ASSERT_THAT(table.status(), IsOk());
-      for (const RopePairing pairing : {RopePairing::kInterleaved, RopePairing::kHalfSplit}) {
+      for (const RopePairs pairing : {RopePairs::kInterleaved, RopePairs::kHalfSplit}) {
         const int64_t rows = 150;
         const std::vector<float> start =
             RandomFloats(static_cast<size_t>(rows * 3 * head_dim), 1.0f, 9);
@@ -228,7 +228,7 @@ TEST(Rope, TurnsPairsByTheAngleOfTheirPosition) {
   EXPECT_FLOAT_EQ(x[2], -std::sin(0.99));
   EXPECT_FLOAT_EQ(x[3], std::cos(0.99));
   x = {1, 1, 0, 0};
-  args.pairing = RopePairing::kHalfSplit;
+  args.pairing = RopePairs::kHalfSplit;
   ASSERT_THAT(cpu::Rope(args, {}), IsOk());
   EXPECT_FLOAT_EQ(x[0], std::cos(99.0));
   EXPECT_FLOAT_EQ(x[1], std::cos(0.99));
@@ -260,7 +260,7 @@ float Cosine(const RopeTable& table, int64_t position, int64_t pair) {
 TEST(RopeTable, LinearScalingSlowsEveryPair) {
   const auto plain = RopeTable::Build({.rope_dims = 8}, 100);
   const auto slow =
-      RopeTable::Build({.rope_dims = 8, .scaling = RopeScaling::kLinear, .factor = 4}, 400);
+      RopeTable::Build({.rope_dims = 8, .stretch = RopeStretch::kLinear, .factor = 4}, 400);
   ASSERT_THAT(plain.status(), IsOk());
   ASSERT_THAT(slow.status(), IsOk());
   for (int64_t position = 0; position < 100; ++position) {
@@ -283,13 +283,13 @@ TEST(RopeTable, FrequencyDivisorsSlowTheirPair) {
 TEST(RopeTable, YarnKeepsFastPairsAndSlowsSlowOnes) {
   const auto plain = RopeTable::Build({.rope_dims = 64}, 4096);
   const auto yarn = RopeTable::Build({.rope_dims = 64,
-                                      .scaling = RopeScaling::kYarn,
+                                      .stretch = RopeStretch::kYarn,
                                       .factor = 4,
                                       .original_context_tokens = 1024,
-                                      .yarn_attention_factor = 1},
+                                      .yarn_attention_factor = 1 / (1 + 0.1 * std::log(4.0))},
                                      4096);
   const auto scaled = RopeTable::Build({.rope_dims = 64,
-                                        .scaling = RopeScaling::kYarn,
+                                        .stretch = RopeStretch::kYarn,
                                         .factor = 4,
                                         .original_context_tokens = 1024},
                                        16);
@@ -308,7 +308,7 @@ TEST(RopeTable, RefusesWhatCannotBeATable) {
   EXPECT_FALSE(RopeTable::Build({.rope_dims = 8}, 0).ok());
   EXPECT_FALSE(RopeTable::Build({.rope_dims = 8, .frequency_divisors = {1, 2}}, 8).ok());
   EXPECT_FALSE(RopeTable::Build({.rope_dims = 4, .frequency_divisors = {1, 0}}, 8).ok());
-  EXPECT_FALSE(RopeTable::Build({.rope_dims = 4, .scaling = RopeScaling::kYarn}, 8).ok());
+  EXPECT_FALSE(RopeTable::Build({.rope_dims = 4, .stretch = RopeStretch::kYarn}, 8).ok());
 }
 
 TEST(Finite, NamesTheFirstRowThatIsNot) {
