@@ -1,0 +1,100 @@
+#pragma once
+
+// The words that stages, the head and the shells around them exchange. Plain data in the terms
+// of proto/shardline/v1/link.proto, without its bytes.
+
+#include <compare>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/buffer.h"
+#include "base/id.h"
+#include "base/layer_range.h"
+
+namespace shardline {
+
+// What must match for bits to be equal.
+struct Recipe {
+  ModelId model_id;
+  NumericsId numerics_id;
+  PlanEpoch plan_epoch;
+
+  std::string ToString() const;
+  friend bool operator==(const Recipe&, const Recipe&) = default;
+};
+
+// One life of one node, as a neighbour on a route. The empty peer is this node's own head core.
+struct StagePeer {
+  NodeId node;
+  Incarnation incarnation;
+
+  bool is_own_head() const { return node.empty(); }
+  friend bool operator==(const StagePeer&, const StagePeer&) = default;
+  friend auto operator<=>(const StagePeer&, const StagePeer&) = default;
+};
+
+// One stage of a route, in order. The head is stage 0 and the ring closes on it.
+struct RouteStage {
+  NodeId node;
+  Incarnation incarnation;
+  std::string address;  // A hint: identity is node and incarnation.
+  LayerRange layers;
+
+  StagePeer peer() const { return {node, incarnation}; }
+  friend bool operator==(const RouteStage&, const RouteStage&) = default;
+};
+
+// BundleRow.flags: the last token's hidden state goes to lm_head.
+inline constexpr uint32_t kRowWantsLogits = 1;
+
+// One step of one attempt inside a bundle: `token_count` consecutive tokens. A row on its way
+// back to the head (hop = length of the route) carries the hidden state of its last token alone:
+// token_count is 1 and position that token's.
+struct BundleRow {
+  StepKey key;
+  int32_t position = 0;  // Of the first token: the length committed before this step.
+  int32_t token_count = 0;
+  uint32_t hop = 0;       // Destination stage; the route's length means back at the head.
+  absl::Duration budget;  // Time left; shrinks on every hop.
+  uint32_t flags = 0;
+};
+
+struct StageBundle {
+  std::vector<BundleRow> rows;
+  std::vector<int32_t> tokens;  // Only from the own head: one a token, in row order.
+  BufferRef hidden;             // Otherwise: f32 [sum of token_count, hidden_dim], in row order.
+};
+
+// One row was refused, by this stage or further down the route; its neighbours go on.
+struct RowFailure {
+  StepKey key;
+  absl::Status status;
+};
+
+// OPEN: from the coordinator, before any bundle of the attempt.
+struct OpenAttempt {
+  AttemptKey key;
+  Term term;
+  Incarnation incarnation;  // Of the receiver.
+  Recipe recipe;
+  uint32_t stage_index = 0;  // The receiver's place in `route`.
+  std::vector<RouteStage> route;
+  int32_t tokens_max = 0;  // Prompt plus generation; the KV to reserve.
+  absl::Duration budget;   // Time left for the request.
+};
+
+struct OpenReply {
+  int32_t pages_reserved = 0;
+  int32_t pages_free = 0;
+};
+
+struct FenceReply {
+  int32_t pages_released = 0;
+  int32_t buffers_released = 0;  // Retained outputs and waiting inputs dropped.
+  bool pages_pinned = false;     // A running step still pins pages; they return when it ends.
+};
+
+}  // namespace shardline

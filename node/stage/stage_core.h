@@ -1,0 +1,243 @@
+#pragma once
+
+// What one stage does with each event: fence, judge, append, compute, commit, forward.
+//
+// Owns the shard's attempts: their routes, KV pages, step ledgers and fences. Promises: a step
+// changes the KV exactly once and in order; nothing of a fenced epoch changes anything; a bad row
+// is refused alone and by name; every page comes back by the attempt's own deadline, with no
+// message at all. Will never wait, know the time by itself, or touch a byte of KV.
+//
+// Rows wait here while the device is busy and then run together, so that a busy stage batches by
+// itself. Sans-IO and not thread-safe: one event and `now` go in on the loop thread, then
+// TakeActions() comes out.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/failure.h"
+#include "base/id.h"
+#include "base/instant.h"
+#include "node/kv/hot_kv_manager.h"
+#include "node/stage/compute_job.h"
+#include "node/stage/stage_bundle.h"
+#include "node/stage/step_ledger.h"
+
+namespace shardline {
+
+struct StageOptions {
+  NodeId node;
+  Incarnation incarnation;
+  Recipe recipe;
+  LayerRange layers;         // What this shard holds.
+  int32_t layers_total = 0;  // Of the model; a route must cover them all.
+  bool is_head = false;      // Stage 0 of every route through this shard.
+  int32_t hidden_dim = 0;    // Floats in one token's hidden state.
+  int32_t pages_total = 0;   // KV pages.
+  int32_t context_tokens_max = 0;
+  size_t attempts_max = 1024;   // Open at once.
+  size_t sessions_max = 65536;  // Fences remembered. REQUIRES: > attempts_max.
+  size_t bundle_rows_max = 256;
+  int32_t bundle_tokens_max = 4096;
+  int32_t job_tokens_max = 256;  // A job takes rows until here; a larger row runs alone.
+  size_t rows_waiting_max = 4096;
+  size_t jobs_in_flight_max = 1;  // The device must finish jobs in the order it got them.
+  absl::Duration reclaim_grace = absl::Seconds(1);  // Past its budget an attempt is freed.
+};
+
+// Counters since construction. Plain numbers, exported by the shell.
+struct StageStats {
+  uint64_t attempts_opened = 0;
+  uint64_t opens_refused = 0;
+  uint64_t attempts_fenced = 0;
+  uint64_t attempts_expired = 0;  // Freed by the local deadline.
+  uint64_t bundles = 0;
+  uint64_t rows_committed = 0;  // Rows of bundles: steps.
+  uint64_t tokens_committed = 0;
+  uint64_t rows_refused = 0;
+  uint64_t rows_replayed = 0;
+  uint64_t rows_in_flight_copies = 0;
+  uint64_t rows_discarded = 0;  // Computed, then found fenced or built on a failed step.
+  uint64_t rows_non_finite = 0;
+  uint64_t fences_ignored = 0;   // From a coordinator of an older term.
+  uint64_t failures_passed = 0;  // From downstream to upstream.
+  uint64_t jobs = 0;
+};
+
+// A row failure on its way to the head.
+struct Refusal {
+  StagePeer to;  // The neighbour upstream, or the own head.
+  RowFailure failure;
+};
+
+struct Forward {
+  RouteStage to;
+  StageBundle bundle;
+};
+
+// The own share of a step was computed; for the head's timings.
+struct StepComputed {
+  StepKey key;
+  absl::Duration compute_time;  // Of the whole job that the row was part of.
+};
+
+// To be carried out in this order.
+struct StageActions {
+  std::vector<ComputeJob> jobs;        // 1. The device should not idle.
+  std::vector<StepComputed> computed;  // 2. Head's stage only: to HeadCore::OnLayersComputed.
+  std::vector<Forward> forwards;       // 3. To the next stage's link, or the head's.
+  std::vector<StageBundle> returns;    // 4. Head's stage only: to HeadCore::OnReturn.
+  std::vector<Refusal> refusals;       // 5. To the peer's link, or to HeadCore::OnRowFailure.
+
+  bool empty() const {
+    return jobs.empty() && computed.empty() && forwards.empty() && returns.empty() &&
+           refusals.empty();
+  }
+};
+
+class StageCore {
+ public:
+  // REQUIRES: options are complete.
+  explicit StageCore(StageOptions options);
+
+  // Opens an attempt, closing any older one of its session; repeating an open attempt's OPEN is
+  // answered as granted. A refusal changes nothing:
+  //   kWorkerDeath         names another incarnation than this one
+  //   kStaleEpoch          an older term, or an epoch that was fenced or superseded
+  //   kIncompatibleRecipe  another model, numerics, plan, or layer range
+  //   kInvalidRequest      a route or numbers that cannot be
+  //   kStepConflict        the same key with other content
+  //   kKvExhausted, kOverloaded, kDeadlineExceeded
+  absl::StatusOr<OpenReply> Open(const OpenAttempt& open, Instant now);
+
+  // Ends this epoch and every older one of the session, and remembers it: a late OPEN is refused.
+  // Always succeeds; the fence of an older term changes nothing.
+  FenceReply Fence(SessionId session, Epoch epoch, Term term, Instant now);
+
+  // The head may run `key`: it is open here, and term and incarnation are current. The pointer is
+  // valid until the next call that is not const.
+  absl::StatusOr<const OpenAttempt*> CheckRun(const AttemptKey& key, Term term,
+                                              Incarnation incarnation) const;
+
+  // Rows for this stage, or back at the head. `from` is the link's peer, or the own head.
+  void OnBundle(const StagePeer& from, StageBundle bundle, Instant now);
+
+  void OnComputeDone(ComputeDone done, Instant now);
+
+  // A row failed downstream; it is passed upstream. `from` is the link's peer. For rows that a
+  // shell could not hand to a link, `from` is the peer it could not reach.
+  void OnRowFailure(const StagePeer& from, RowFailure failure, Instant now);
+
+  // The link to `peer` broke: what is on its way there fails with kStreamReset, naming it.
+  void OnLinkLost(const StagePeer& peer, Instant now);
+
+  // Frees what is past its deadline.
+  void OnTick(Instant now);
+
+  // Closes every attempt and fences its epoch: the shard is going away.
+  FenceReply CloseAll(Instant now);
+
+  StageActions TakeActions();
+
+  // When OnTick must be called next; InfiniteFuture if there is nothing to wait for.
+  Instant NextWake() const;
+
+  const StageOptions& options() const { return options_; }
+  const StageStats& stats() const { return stats_; }
+  const HotKvManager& kv() const { return kv_; }
+  size_t attempts_open() const { return attempts_.size(); }
+  size_t rows_waiting() const { return waiting_.size(); }
+
+ private:
+  struct Attempt {
+    OpenAttempt open;
+    int32_t pages_reserved = 0;
+    Instant deadline;  // Of the request.
+    Instant reclaim;   // Past it everything is freed.
+    StepLedger ledger;
+  };
+
+  // A row of a bundle: judged, then waiting for the device, then computing. From when it is taken
+  // until it is done its attempt is pinned.
+  struct PendingRow {
+    BundleRow row;
+    Instant deadline;     // Arrival plus the row's budget, and not past the attempt's.
+    uint64_t digest = 0;  // Of the content.
+    std::vector<int32_t> tokens;
+    BufferRef hidden;        // The bundle's;
+    int64_t hidden_row = 0;  // this row's first token is here.
+    std::vector<int32_t> pages;
+    bool discarded = false;  // Fenced, or built on a failed step, while it computed.
+  };
+
+  // An output on its way; those of one event to one place become one bundle.
+  struct Outbound {
+    RouteStage to;           // Unset for a return.
+    bool is_return = false;  // To the own head core.
+    BundleRow row;
+    StepOutput output;
+  };
+
+  using Attempts = std::map<SessionId, Attempt>;
+
+  // Opening and closing: stage_open.cc.
+  absl::Status CheckOpen(const OpenAttempt& open) const;
+  absl::Status CheckRoute(const OpenAttempt& open) const;
+  absl::Status CheckFence(const AttemptKey& key) const;
+  void RaiseFence(SessionId session, Epoch lowest);
+  FenceReply Close(Attempts::iterator it);
+  void ExpireAttempts(Instant now);
+
+  // Arriving rows: stage_rows.cc.
+  absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;
+  absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
+  absl::Status TakeReturn(const StagePeer& from, const Attempt& attempt, const PendingRow& pending,
+                          Instant now);
+  absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
+  void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
+
+  // Computing and sending: stage_core.cc.
+  void StartJobs(Instant now);
+  void FailExpiredRows(Instant now);
+  std::vector<PendingRow> PickRows();
+  ComputeJob BuildJob(std::vector<PendingRow>& rows);
+  void FinishRow(PendingRow& pending, const ComputeDone& done, size_t slice, int64_t hidden_row,
+                 Instant now);
+  void FailRows(Attempt& attempt, StepIndex from, const absl::Status& status);
+  absl::Status Emit(const Attempt& attempt, const PendingRow& pending, const StepOutput& output,
+                    Instant now);
+  void FlushOutputs();
+  BufferRef Gather(const std::vector<StepOutput>& outputs) const;
+
+  bool IsHeadOf(const Attempt& attempt) const { return attempt.open.stage_index == 0; }
+  StagePeer UpstreamOf(const Attempt& attempt) const;
+  const RouteStage& DownstreamOf(const Attempt& attempt) const;
+  absl::Status Blame(FailureKind kind, const StepKey& key, const std::string& message) const;
+
+  const StageOptions options_;
+  HotKvManager kv_;
+  Term term_;  // The highest seen.
+  // By session: one open attempt each. Ordered, so that actions come out in one order.
+  Attempts attempts_;
+  std::set<std::pair<absl::Duration, SessionId>> reclaims_;  // (since origin, session).
+  // The lowest epoch that may still open, by session; at most sessions_max.
+  absl::flat_hash_map<SessionId, Epoch> fences_;
+  std::set<SessionId> closed_;  // Sessions in fences_ that have no open attempt.
+  SessionId floor_;             // A session below it that is not in fences_ was forgotten.
+  std::deque<PendingRow> waiting_;
+  std::map<uint64_t, std::vector<PendingRow>> running_;  // By job id.
+  uint64_t job_id_next_ = 1;
+  std::vector<Outbound> outbound_;  // Of the current event.
+  StageStats stats_;
+  StageActions actions_;
+};
+
+}  // namespace shardline
