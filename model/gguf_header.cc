@@ -17,8 +17,9 @@ namespace {
 constexpr uint32_t kMagic = 0x46554747;  // "GGUF"
 constexpr uint64_t kDefaultAlignment = 32;
 // The least a key-value pair or a tensor entry can take: what a count costs in bytes.
-constexpr uint64_t kKeyBytesLeast = 8 + 1 + 4 + 1;
-constexpr uint64_t kTensorBytesLeast = 8 + 1 + 4 + 8 + 4 + 8;
+// Empty names are counted as possible here, to be refused as what they are.
+constexpr uint64_t kKeyBytesLeast = 8 + 4 + 1;
+constexpr uint64_t kTensorBytesLeast = 8 + 4 + 8 + 4 + 8;
 
 class HeaderParser {
  public:

@@ -158,12 +158,8 @@ absl::Status VerifyTensors(const GgufFile& file, const ModelManifest& manifest,
       return MakeFailure(FailureKind::kInvalidRequest,
                          absl::StrCat(where, ": missing tensor ", Quoted(name)));
     }
-    TensorDigest found{.name = name, .type = tensor->type, .shape = tensor->shape};
-    // Another type or shape is told without reading the bytes.
-    const bool comparable = found.type == wanted->type && found.shape == wanted->shape;
-    if (comparable) found = DigestTensor(*tensor);
+    const TensorDigest found = DigestTensor(*tensor);
     if (found == *wanted) continue;
-    if (!comparable) found = DigestTensor(*tensor);
     return MakeFailure(FailureKind::kIncompatibleRecipe,
                        absl::StrCat(file.PathOf(*tensor), ": tensor ", Quoted(name), " is ",
                                     Describe(found), ", but the model's is ", Describe(*wanted)));
