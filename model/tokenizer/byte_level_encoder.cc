@@ -1,7 +1,6 @@
 #include "model/tokenizer/byte_level_encoder.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +44,8 @@ ByteLevelEncoder::ByteLevelEncoder(const Vocabulary* vocabulary, PreTokenizer pr
 absl::StatusOr<std::unique_ptr<ByteLevelEncoder>> ByteLevelEncoder::Create(
     const Vocabulary* vocabulary, PreTokenizer pre_tokenizer,
     const std::vector<std::string>& merges) {
-  if (merges.size() > static_cast<size_t>(std::numeric_limits<int32_t>::max()) / 4) {
+  // Each merge may bring three symbols; with the tokens they must fit 31 bits.
+  if (merges.size() > (1u << 28)) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer has ", merges.size(), " merges"));
   }
   std::unique_ptr<ByteLevelEncoder> result(

@@ -2,9 +2,11 @@
 
 // SentencePiece BPE: the whole stretch is merged from characters, the best-scored token first.
 //
-// Spaces are spelled U+2581. Characters come by the length their first byte claims, so invalid
-// UTF-8 is kept as it is; what is no token comes out as byte tokens, one a byte, or as the
-// unknown token where the vocabulary has no bytes. A stretch of n bytes costs O(n log n).
+// Spaces are spelled U+2581. Characters come by the length their first byte claims, and what is
+// no token comes out as byte tokens, one a byte. So invalid UTF-8 is kept as it is, but for half
+// a character right before a space: it claims bytes of the U+2581, which then stays one.
+// Where the vocabulary has no bytes, the unknown token takes their place. A stretch of n bytes
+// costs O(n log n).
 
 #include <array>
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include "model/tokenizer/utf8.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/check.h"
 
@@ -10,7 +11,37 @@ namespace {
 constexpr uint32_t kReplacement = 0xFFFD;
 constexpr uint32_t kPrivateUse = 0xE000;  // Three bytes, like a surrogate; in no class we ask for.
 
-bool IsSurrogate(uint32_t code_point) { return code_point >= 0xD800 && code_point <= 0xDFFF; }
+// Four bytes each, like all that they stand in for.
+constexpr uint32_t kLetter = 0x20000;
+constexpr uint32_t kDigit = 0x1D7D8;
+constexpr uint32_t kPunctuation = 0x10100;
+
+struct StandIn {
+  uint32_t first;
+  uint32_t last;
+  uint32_t code_point;
+};
+
+// Unicode 15.0 and 15.1 less 14.0: general categories L, N and P. Ascending.
+constexpr StandIn kNewCharacters[] = {
+    {0x1123F, 0x11240, kLetter}, {0x11B00, 0x11B09, kPunctuation}, {0x11F02, 0x11F02, kLetter},
+    {0x11F04, 0x11F10, kLetter}, {0x11F12, 0x11F33, kLetter},      {0x11F43, 0x11F4F, kPunctuation},
+    {0x11F50, 0x11F59, kDigit},  {0x1342F, 0x1342F, kLetter},      {0x13441, 0x13446, kLetter},
+    {0x1B132, 0x1B132, kLetter}, {0x1B155, 0x1B155, kLetter},      {0x1D2C0, 0x1D2D3, kDigit},
+    {0x1DF25, 0x1DF2A, kLetter}, {0x1E030, 0x1E06D, kLetter},      {0x1E4D0, 0x1E4EB, kLetter},
+    {0x1E4F0, 0x1E4F9, kDigit},  {0x2B739, 0x2B739, kLetter},      {0x2EBF0, 0x2EE5D, kLetter},
+    {0x31350, 0x323AF, kLetter},
+};
+
+uint32_t ForPatterns(uint32_t code_point) {
+  if (code_point >= 0xD800 && code_point <= 0xDFFF) return kPrivateUse;
+  if (code_point < std::begin(kNewCharacters)->first) return code_point;
+  const StandIn* range =
+      std::lower_bound(std::begin(kNewCharacters), std::end(kNewCharacters), code_point,
+                       [](const StandIn& a, uint32_t b) { return a.last < b; });
+  const bool is_new = range != std::end(kNewCharacters) && range->first <= code_point;
+  return is_new ? range->code_point : code_point;
+}
 
 }  // namespace
 
@@ -69,7 +100,7 @@ LenientText MakeLenient(std::string_view bytes) {
     const int32_t read = NextCodePoint(bytes, &position);
     const uint32_t code_point = read < 0 ? kReplacement : static_cast<uint32_t>(read);
     AppendUtf8(code_point, &result.text);
-    AppendUtf8(IsSurrogate(code_point) ? kPrivateUse : code_point, &result.subject);
+    AppendUtf8(ForPatterns(code_point), &result.subject);
   }
   return result;
 }

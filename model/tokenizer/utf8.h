@@ -11,7 +11,9 @@ namespace shardline {
 
 struct LenientText {
   std::string text;  // What gets tokenized.
-  // As `text`, byte for byte as long, but strictly valid: surrogates are private-use characters.
+  // What patterns see: as `text`, byte for byte as long, but strictly valid (a surrogate is a
+  // private-use character) and no newer than Unicode 14, which is as far as PCRE2 10.42 goes (a
+  // letter, digit or punctuation mark of 15.1 is an older one).
   std::string subject;
 };
 

@@ -39,6 +39,7 @@ constexpr std::string_view kEndTexts[] = {
     "<|tool_response>",
     "<end_of_utterance>",
     "<｜end▁of▁sentence｜>",
+    "[e~[",
 };
 // Fill-in-the-middle tokens: padding and the separators end a generation, the rest only mark.
 constexpr std::string_view kFillEndTexts[] = {
@@ -119,7 +120,7 @@ absl::StatusOr<std::unique_ptr<const Vocabulary>> Vocabulary::Create(TokenizerSp
   std::unique_ptr<Vocabulary> result(new Vocabulary);
   result->texts_ = std::move(spec->tokens);
   std::vector<std::string>& texts = result->texts_;
-  if (texts.empty() || texts.size() > (1u << 30)) {
+  if (texts.empty() || texts.size() > (1u << 28)) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer has ", texts.size(), " tokens"));
   }
   if (!spec->token_types.empty() && spec->token_types.size() != texts.size()) {

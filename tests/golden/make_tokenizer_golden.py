@@ -168,6 +168,25 @@ def train_spm(path):
                unk_token_id=0)
 
 
+def joined_vocabulary(path):
+    """Bytes, and merges of a letter, a mark, a digit or a space with whatever may follow them.
+
+    Two characters of one word show as a merge, so the ids tell the class of every character.
+    """
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    spelled = [chr(b) if b in visible else None for b in range(256)]
+    for n, b in enumerate(b for b in range(256) if b not in visible):
+        spelled[b] = chr(256 + n)
+    tokens, merges = list(spelled), []
+    for head in "a!1 '":
+        for byte in [*range(0x09, 0x0E), *range(0x20, 0x7F), *range(0xC2, 0xF5)]:
+            tokens.append(spelled[ord(head)] + spelled[byte])
+            merges.append(spelled[ord(head)] + " " + spelled[byte])
+    vocab_only(path, "gpt2", tokens, [1] * len(tokens), merges=merges, bos_token_id=1,
+               eos_token_id=2, unk_token_id=0)
+    return tokens, merges
+
+
 def main(model):
     os.makedirs(HERE, exist_ok=True)
     strings = corpus()
@@ -184,21 +203,28 @@ def main(model):
     write("spm_small", spm, strings, {"vocabulary": "spm_small"}, 16)
 
     fields = gguf.GGUFReader(model).fields
-    tokens = fields["tokenizer.ggml.tokens"].contents()
-    types = fields["tokenizer.ggml.token_type"].contents()
-    merges = fields["tokenizer.ggml.merges"].contents()
-    sparse = [m for i, m in enumerate(merges) if i % SPARSE_MERGE != 0]
+    smollm_tokens = fields["tokenizer.ggml.tokens"].contents()
+    smollm_types = fields["tokenizer.ggml.token_type"].contents()
+    sparse = [m for i, m in enumerate(fields["tokenizer.ggml.merges"].contents())
+              if i % SPARSE_MERGE != 0]
     spm_fields = gguf.GGUFReader(spm).fields
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "vocab.gguf")
+        tokens, merges = joined_vocabulary(os.path.join(HERE, "joined.gguf"))
+        for pre in ("gpt-2", "default", "llama-bpe"):
+            vocab_only(path, "gpt2", tokens, [1] * len(tokens), merges=merges, pre=pre,
+                       bos_token_id=1, eos_token_id=2, unk_token_id=0)
+            with open(os.path.join(HERE, f"joined_{pre}.txt"), "w") as file:
+                file.write(record(path, strings, {"vocabulary": "joined", "pre": pre}, 4,
+                                  with_decoded=False))
         for names in PRES:
             results = set()
             for pre in names:
-                vocab_only(path, "gpt2", tokens, types, merges=sparse, pre=pre, bos_token_id=1,
-                           eos_token_id=2, unk_token_id=0)
+                vocab_only(path, "gpt2", smollm_tokens, smollm_types, merges=sparse, pre=pre,
+                           bos_token_id=1, eos_token_id=2, unk_token_id=0)
                 head = {"vocabulary": "smollm2", "pre": " ".join(names),
                         "merges": f"sparse {SPARSE_MERGE}", "add_bos_token": "absent"}
-                results.add(record(path, strings, head, 6, with_decoded=False))
+                results.add(record(path, strings, head, 4, with_decoded=False))
             assert len(results) == 1, names
             with open(os.path.join(HERE, f"pre_{names[0]}.txt"), "w") as file:
                 file.write(results.pop())
@@ -213,7 +239,7 @@ def main(model):
             head.update({k: str(v).lower() for k, v in keys.items()})
             if name == "spm_phi3":
                 head["name"] = "Phi-3 Mini"
-            write(name, path, strings, head, 6)
+            write(name, path, strings, head, 4)
 
 
 if __name__ == "__main__":

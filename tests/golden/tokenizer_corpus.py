@@ -123,7 +123,9 @@ def corpus():
                  if unicodedata.category(chr(c)) not in ("Cn", "Cs")
                  and unicodedata.ucd_3_2_0.category(chr(c)) != "Cn"]
         add("".join(chars))
-        add("".join(c + rng.choice(["", "", " ", "a", "1", "\n", "'"]) for c in chars))
+        add("".join(rng.choice(["a", "!", "1", " ", "\n", "'"]) + c for c in chars))
+    for c in "\U0001e030\U00011f50\U00011b00\U00031350\U0002ebf0\U0001d2c0":  # Unicode 15 and 15.1.
+        add(f"a{c} !{c} 1{c}  {c}")
     for a in LETTERS[::5]:
         for sep in (" ", "  ", "\n", " \n ", "\t", ".", ",", "'", "_", "-", "/", "1"):
             add(a + sep + a.upper())

@@ -115,8 +115,8 @@ std::optional<bool> Flag(const Golden& golden, const std::string& key, std::opti
 // The vocabulary that the head names, changed as it says.
 absl::StatusOr<TokenizerSpec> ReadSpec(const Golden& golden) {
   const std::string& vocabulary = golden.head.at("vocabulary");
-  std::string path = SmolLm2Path();
-  if (vocabulary == "spm_small") path = std::string(kFolder) + "spm_small.gguf";
+  std::string path = std::string(kFolder) + vocabulary + ".gguf";
+  if (vocabulary == "smollm2") path = SmolLm2Path();
   if (vocabulary == "file") path = EnvOr("SHARDLINE_TOKENIZER_MODEL", "");
   SL_ASSIGN_OR_RETURN(TokenizerSpec spec, GgufVocabReader(path).Read());
   if (golden.head.count("merges") > 0) {
@@ -198,9 +198,10 @@ TEST_P(TokenizerGolden, IdsAndTextEqualTheReferences) {
 
 std::vector<std::string> GoldenFiles() {
   std::vector<std::string> files;
-  for (const char* name : {"smollm2", "pre_default", "pre_gpt-2", "pre_smollm", "pre_falcon",
-                           "pre_qwen2", "pre_llama-bpe", "pre_dbrx", "pre_tekken", "pre_gpt-4o",
-                           "spm_small", "spm_no_prefix", "spm_phi3"}) {
+  for (const char* name :
+       {"smollm2", "pre_default", "pre_gpt-2", "pre_smollm", "pre_falcon", "pre_qwen2",
+        "pre_llama-bpe", "pre_dbrx", "pre_tekken", "pre_gpt-4o", "joined_gpt-2", "joined_default",
+        "joined_llama-bpe", "spm_small", "spm_no_prefix", "spm_phi3"}) {
     files.push_back(absl::StrCat(kFolder, name, ".txt"));
   }
   const std::string by_hand = EnvOr("SHARDLINE_TOKENIZER_GOLDEN", "");

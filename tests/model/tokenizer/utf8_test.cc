@@ -39,5 +39,11 @@ TEST(MakeLenient, SurrogatesStayInTheTextButNotInTheSubject) {
   EXPECT_EQ(lenient.subject, "\xEE\x80\x80");
 }
 
+TEST(MakeLenient, CharactersNewerThanTheMatcherHaveOlderOnesStandIn) {
+  const std::string text = "\U0001E030\U00011F50\U00011B00\U00031350";
+  EXPECT_EQ(MakeLenient(text).text, text);
+  EXPECT_EQ(MakeLenient(text).subject, "\U00020000\U0001D7D8\U00010100\U00020000");
+}
+
 }  // namespace
 }  // namespace shardline
