@@ -325,7 +325,9 @@ TEST(Matmul, EveryTargetThisCpuHasIsCompiledIn) {
   const std::vector<std::string> names = cpu::SupportedTargetNames();
   ASSERT_FALSE(names.empty());
   EXPECT_EQ(names.back(), "AVX2");
-  if (__builtin_cpu_supports("avx512vnni")) EXPECT_EQ(names.front(), "AVX3_DL");
+  if (__builtin_cpu_supports("avx512vnni")) {
+    EXPECT_EQ(names.front(), "AVX3_DL");
+  }
 }
 
 }  // namespace
