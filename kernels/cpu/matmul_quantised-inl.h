@@ -116,6 +116,9 @@ HWY_INLINE void MultiplyBlock(const uint8_t* HWY_RESTRICT record, int j, int hal
   const uint8_t* extra = dx + 4 * kRows;
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) {
+    // Keeps the compiler from starting the loads of all rows at once, and spilling them: four
+    // chains at a time fill the dot product's pipe.
+    if (r % 4 == 0) asm volatile("" ::: "memory");
     const uint8_t* q = x + 32 * r;
     VI isum;
     if constexpr (kMeta == MetaKind::kSubPair) {
@@ -145,6 +148,22 @@ HWY_INLINE void MultiplyBlock(const uint8_t* HWY_RESTRICT record, int j, int hal
   }
 }
 
+// Asks for as many lines as block j of `record` has, some way ahead: far enough to cover DRAM
+// latency at the rate one core streams, and block by block, since a burst for a whole record would
+// take every miss buffer. The panels of a task are adjacent: the end of one fetches the next.
+template <WeightFormat kFormat>
+HWY_INLINE void PrefetchBlock(const uint8_t* record, int j) {
+  constexpr panel::Layout kLayout = panel::LayoutOf(kFormat);
+  constexpr int kPerRecord = kLayout.record_k / panel::kBlock;
+  constexpr int kAhead = 4096;
+  constexpr int kLines = (kLayout.record_bytes / 64 + kPerRecord - 1) / kPerRecord;
+  const uint8_t* from = record + kAhead + j * (kLayout.record_bytes / kPerRecord);
+  HWY_UNROLL(10)
+  for (int line = 0; line < kLines; ++line) {
+    _mm_prefetch(reinterpret_cast<const char*>(from + 64 * line), _MM_HINT_T0);
+  }
+}
+
 template <WeightFormat kFormat, int kRows>
 void MultiplyQuantised(const uint8_t* HWY_RESTRICT panel, const uint8_t* HWY_RESTRICT x, int64_t k,
                        float* HWY_RESTRICT out) {
@@ -152,9 +171,6 @@ void MultiplyQuantised(const uint8_t* HWY_RESTRICT panel, const uint8_t* HWY_RES
   constexpr panel::Layout kLayout = panel::LayoutOf(kFormat);
   constexpr int kPerRecord = kLayout.record_k / panel::kBlock;
   constexpr int kRowBytes = kLayout.meta == MetaKind::kSubPair ? 44 : 40;
-  // Far enough ahead to cover DRAM latency at the rate one core streams; the panels of a task
-  // are adjacent, so the end of one fetches the start of the next.
-  constexpr int kPrefetchBytes = 4096;
   const int64_t blocks = k / panel::kBlock;
 
   for (int half = 0; half < kHalves; ++half) {
@@ -164,21 +180,24 @@ void MultiplyQuantised(const uint8_t* HWY_RESTRICT panel, const uint8_t* HWY_RES
     const uint8_t* record = panel;
     const uint8_t* block_x = x;
     for (int64_t block = 0; block < blocks; block += kPerRecord) {
-      if constexpr (kRows <= 4) {
-        for (int line = 0; line < kLayout.record_bytes; line += 64) {
-          _mm_prefetch(reinterpret_cast<const char*>(record + kPrefetchBytes + line), _MM_HINT_T0);
-        }
-      }
       VF super_d = ZeroF();
       VF super_m = ZeroF();
       if constexpr (kPerRecord == 8) {
         super_d = LoadF16(record + 16 * half);
         super_m = LoadF16(record + 32 + 16 * half);
       }
-      const int here = blocks - block < kPerRecord ? static_cast<int>(blocks - block) : kPerRecord;
-      for (int j = 0; j < here; ++j) {
-        MultiplyBlock<kFormat, kRows>(record, j, half, block_x, super_d, super_m, acc);
+      if constexpr (kPerRecord == 1) {
+        PrefetchBlock<kFormat>(record, 0);
+        MultiplyBlock<kFormat, kRows>(record, 0, half, block_x, super_d, super_m, acc);
         block_x += kRows * kRowBytes;
+      } else {
+        const int here =
+            blocks - block < kPerRecord ? static_cast<int>(blocks - block) : kPerRecord;
+        for (int j = 0; j < here; ++j) {
+          PrefetchBlock<kFormat>(record, j);
+          MultiplyBlock<kFormat, kRows>(record, j, half, block_x, super_d, super_m, acc);
+          block_x += kRows * kRowBytes;
+        }
       }
       record += kLayout.record_bytes;
     }

@@ -167,13 +167,14 @@ HWY_INLINE VI Dot(const VI* HWY_RESTRICT w, const uint8_t* HWY_RESTRICT q, VI su
     }
     return total;
   } else {
-    constexpr int kTogether = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
+    constexpr int kFitting = kBits == 4 ? 8 : kBits == 5 ? 4 : 2;
+    constexpr int kTogether = kFitting < kGroups ? kFitting : kGroups;
     static_assert(((1 << kBits) - 1) * 127 * 2 * kTogether <= 32767);
     HWY_UNROLL(8)
     for (int g = 0; g < kGroups; g += kTogether) {
       VI sum16 = PairSums(w[g], BroadcastGroup(q, g));
       HWY_UNROLL(8)
-      for (int i = 1; i < kTogether && g + i < kGroups; ++i) {
+      for (int i = 1; i < kTogether; ++i) {
         sum16 = Add16(sum16, PairSums(w[g + i], BroadcastGroup(q, g + i)));
       }
       sum = Add32(sum, WidenPairs(sum16));

@@ -136,7 +136,8 @@ TEST_P(MatmulTest, ARowHasTheSameBitsAloneAndInAnyCrowd) {
 
 TEST_P(MatmulTest, ExtremesOfWeightsAndInputsStayExact) {
   std::mt19937 random(5);
-  std::vector<float> x = MakeInput(6, k(), random);
+  constexpr int64_t kRows = 7;
+  std::vector<float> x = MakeInput(kRows, k(), random);
   for (int64_t i = 0; i < k(); ++i) {
     const auto at = [&](int64_t row) -> float& { return x[static_cast<size_t>(row * k() + i)]; };
     at(0) = 127.0f;                          // All quants +127.
@@ -145,18 +146,19 @@ TEST_P(MatmulTest, ExtremesOfWeightsAndInputsStayExact) {
     at(3) = i / 32 % 2 == 0 ? 0.0f : at(3);  // Zero blocks.
     at(4) *= i % 3 == 0 ? 1e-39f : 1e-35f;   // Denormals and results that become one.
     at(5) *= 1e15f;
+    at(6) = i % 32 == 0 ? 127.0f : static_cast<float>(i % 32 - 16) + 0.5f;  // Ties.
   }
   for (Content content : {Content::kOrdinary, Content::kLowest, Content::kZeroScale,
                           Content::kDenormal, Content::kHuge}) {
     const Weight weight(GetParam(), 48, k(), content, random);
-    const std::vector<float> want = RunMatmul(ref::Matmul, weight.packed, x.data(), 6);
+    const std::vector<float> want = RunMatmul(ref::Matmul, weight.packed, x.data(), kRows);
     OnEachTarget([&](const std::string& target) {
-      ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data(), 6, &two_), want,
+      ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data(), kRows, &two_), want,
                      target + ", content " + std::to_string(static_cast<int>(content)));
-      for (int64_t row = 0; row < 6; ++row) {
-        ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data() + row * k(), 1, &two_),
+      for (int64_t row = 0; row < kRows; ++row) {
+        ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data() + row * k(), 1),
                        {want.begin() + row * 48, want.begin() + (row + 1) * 48},
-                       target + ", alone");
+                       target + ", alone and without a pool");
       }
     });
   }
@@ -325,7 +327,9 @@ TEST(Matmul, EveryTargetThisCpuHasIsCompiledIn) {
   const std::vector<std::string> names = cpu::SupportedTargetNames();
   ASSERT_FALSE(names.empty());
   EXPECT_EQ(names.back(), "AVX2");
-  if (__builtin_cpu_supports("avx512vnni")) EXPECT_EQ(names.front(), "AVX3_DL");
+  if (__builtin_cpu_supports("avx512vnni")) {
+    EXPECT_EQ(names.front(), "AVX3_DL");
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "kernels/thread_pool.h"
 
+#include <immintrin.h>
+
 #include <atomic>
 #include <climits>
 #include <filesystem>
@@ -50,6 +52,27 @@ TEST(ThreadPool, WorkersShareTheTasksOfOneFork) {
   EXPECT_TRUE(first.HasBeenNotified());
 }
 
+TEST(ThreadPool, AForkReturnsOnlyWhenTheLastTaskHas) {
+  ThreadPool pool({.threads = 2});
+  if (pool.thread_count() < 2) GTEST_SKIP() << "SKIPPED, NOT CHECKED: one usable CPU";
+  const std::thread::id caller = std::this_thread::get_id();
+  for (int fork = 0; fork < 50; ++fork) {
+    std::atomic<bool> worker_started = false, caller_done = false, worker_done = false;
+    pool.ParallelFor(2, [&](int64_t) {
+      if (std::this_thread::get_id() == caller) {
+        while (!worker_started.load()) std::this_thread::yield();
+        caller_done = true;
+        return;
+      }
+      worker_started = true;
+      while (!caller_done.load()) std::this_thread::yield();
+      for (int i = 0; i < 10000; ++i) _mm_pause();  // Longer than the caller spins.
+      worker_done = true;
+    });
+    ASSERT_TRUE(worker_done.load()) << "fork " << fork;
+  }
+}
+
 TEST(ThreadPool, ALateWorkerIsNotWaitedFor) {
   ThreadPool pool({.threads = 2});
   if (pool.thread_count() < 2) GTEST_SKIP() << "SKIPPED, NOT CHECKED: one usable CPU";
@@ -79,8 +102,13 @@ TEST(ThreadPool, DenormalsAreZeroInEveryTaskAndTheCallersModeComesBack) {
   ThreadPool pool({.threads = 2});
   const unsigned before = _mm_getcsr();
   volatile float tiny = 1e-39f;
-  std::vector<float> doubled(64, -1.0f);
-  pool.ParallelFor(64, [&](int64_t task) { doubled[static_cast<size_t>(task)] = tiny * 2.0f; });
+  std::vector<float> doubled(2, -1.0f);
+  std::atomic<int> waiting = pool.thread_count() < 2 ? 0 : 2;  // So that either thread runs one.
+  pool.ParallelFor(2, [&](int64_t task) {
+    --waiting;
+    while (waiting.load() > 0) std::this_thread::yield();
+    doubled[static_cast<size_t>(task)] = tiny * 2.0f;
+  });
   for (float value : doubled) EXPECT_EQ(value, 0.0f);
   EXPECT_EQ(_mm_getcsr() & 0x8040u, before & 0x8040u);
   const float kept = tiny * 2.0f;
