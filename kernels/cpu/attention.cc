@@ -366,6 +366,16 @@ void RunSideBySide(const AttentionArgs& args, const BlockPlan& plan, DeviceStrea
   });
 }
 
+// Whether the call is worth a fork: about as many multiply-adds as fit in its cost.
+bool WorthForking(const AttentionArgs& args) {
+  constexpr int64_t kMultiplyAdds = 200'000;
+  int64_t tokens = 0;
+  for (const SequenceSlice& slice : args.slices) {
+    tokens += int64_t{slice.row_count} * (slice.position + slice.row_count);
+  }
+  return 2 * tokens * args.q_heads * args.kv.head_dim > kMultiplyAdds;
+}
+
 // Few blocks and long contexts: splits are worth a second fork and join.
 bool WorthSideBySide(const AttentionArgs& args, const BlockPlan& plan, DeviceStream stream) {
   if (stream.pool == nullptr || args.workspace == nullptr || plan.split_count() < 2) return false;
@@ -386,7 +396,8 @@ absl::Status Attention(const AttentionArgs& args, DeviceStream stream) {
     RunSideBySide(args, plan, stream);
     return absl::OkStatus();
   }
-  RunTasks(stream, plan.block_count(), [&](int64_t task) { RunBlock(args, plan.Block(task)); });
+  RunTasks(WorthForking(args) ? stream : DeviceStream{}, plan.block_count(),
+           [&](int64_t task) { RunBlock(args, plan.Block(task)); });
   return absl::OkStatus();
 }
 

@@ -24,7 +24,7 @@ inline void RunTasks(DeviceStream stream, int64_t task_count,
 // microseconds, so small work stays in one piece.
 inline void RunRows(DeviceStream stream, int64_t rows, int64_t floats_per_row,
                     absl::FunctionRef<void(int64_t begin, int64_t end)> body) {
-  constexpr int64_t kFloatsPerTask = 16384;
+  constexpr int64_t kFloatsPerTask = 32768;
   const int64_t rows_per_task =
       floats_per_row >= kFloatsPerTask ? 1 : kFloatsPerTask / (floats_per_row + 1) + 1;
   const int64_t tasks = (rows + rows_per_task - 1) / rows_per_task;
