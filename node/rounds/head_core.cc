@@ -36,7 +36,8 @@ void HeadCore::SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool 
                                .position = attempt.sent,
                                .token_count = token_count,
                                .wants_logits = wants_logits,
-                               .is_prefill = is_prefill};
+                               .is_prefill = is_prefill,
+                               .chunks_ahead = chunks_in_flight_};
   outgoing_.rows.push_back({.key = key,
                             .position = attempt.sent,
                             .token_count = token_count,

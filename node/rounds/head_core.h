@@ -42,10 +42,10 @@ struct HeadOptions {
   int32_t chunks_in_flight = 2;    // Of one attempt. REQUIRES: <= kStepsInFlightMax.
   int32_t prefill_chunks_max = 4;  // Of all attempts; bounds what a decode step waits behind.
   size_t attempts_max = 64;
-  size_t bundle_rows_max = 256;  // As StageOptions.
-  size_t samples_max = 64;       // Rows of one finish job.
-  absl::Duration step_timeout = absl::Seconds(5);
-  absl::Duration retry_after = absl::Seconds(1);  // Advice in kOverloaded.
+  size_t bundle_rows_max = 256;                    // As StageOptions.
+  size_t samples_max = 64;                         // Rows of one finish job.
+  absl::Duration step_timeout = absl::Seconds(5);  // And as much for each chunk ahead of it.
+  absl::Duration retry_after = absl::Seconds(1);   // Advice in kOverloaded.
 };
 
 struct HeadStats {
@@ -122,6 +122,7 @@ class HeadCore {
     bool wants_logits = false;
     bool is_prefill = false;
     bool own_layers_done = false;
+    int32_t chunks_ahead = 0;  // Prefill chunks in the ring when it was sent.
   };
 
   struct Attempt {
@@ -155,6 +156,7 @@ class HeadCore {
 
   absl::Status CheckRun(const RunAttempt& run) const;
   void EndOverdue(Instant now);
+  absl::Duration TimeoutOf(const Attempt& attempt) const;
   Instant WakeOf(const Attempt& attempt) const;
   absl::Status TimedOut(const Attempt& attempt) const;
   absl::Status Fail(FailureKind kind, const AttemptKey& key, const std::string& message,

@@ -199,7 +199,14 @@ Instant HeadCore::WakeOf(const Attempt& attempt) const {
   if (!is_waiting) return attempt.deadline;
   Instant since = attempt.progress;
   if (!attempt.finishing) since = std::max(since, attempt.flights.begin()->second.sent);
-  return std::min(attempt.deadline, since + options_.step_timeout);
+  return std::min(attempt.deadline, since + TimeoutOf(attempt));
+}
+
+// A step waits its turn at every stage behind the chunks that were sent before it.
+absl::Duration HeadCore::TimeoutOf(const Attempt& attempt) const {
+  const int32_t ahead =
+      attempt.finishing ? chunks_in_flight_ : attempt.flights.begin()->second.chunks_ahead;
+  return options_.step_timeout * (1 + ahead);
 }
 
 Instant HeadCore::NextWake() const {
@@ -229,11 +236,11 @@ absl::Status HeadCore::TimedOut(const Attempt& attempt) const {
     detail.node = suspect.node;
     detail.layers = suspect.layers;
   }
-  return MakeFailure(
-      detail, absl::StrCat("session ", attempt.run.key.session.value(), " epoch ",
-                           attempt.run.key.epoch.value(), ": step ", step.value(),
-                           " was not answered in ", absl::FormatDuration(options_.step_timeout),
-                           "; it may be held by ", absl::StrJoin(suspects, " or ")));
+  return MakeFailure(detail,
+                     absl::StrCat("session ", attempt.run.key.session.value(), " epoch ",
+                                  attempt.run.key.epoch.value(), ": step ", step.value(),
+                                  " was not answered in ", absl::FormatDuration(TimeoutOf(attempt)),
+                                  "; it may be held by ", absl::StrJoin(suspects, " or ")));
 }
 
 }  // namespace shardline

@@ -1,0 +1,92 @@
+#include "tests/node/rounds/fake_device.h"
+
+#include "base/check.h"
+#include "base/version.h"
+
+namespace shardline::testing {
+namespace {
+
+// Below 2^24, so that a float carries it exactly.
+uint32_t Mix(uint32_t a, uint32_t b) {
+  uint64_t x = (uint64_t{a} << 32 | b) * 0x9E3779B97F4A7C15ULL;
+  x ^= x >> 29;
+  x *= 0xBF58476D1CE4E5B9ULL;
+  return static_cast<uint32_t>(x >> 40);
+}
+
+}  // namespace
+
+uint32_t FakeEmbed(int32_t token) { return Mix(77, static_cast<uint32_t>(token)); }
+
+uint32_t FakeLayer(int32_t layer, uint32_t hidden, const std::vector<uint32_t>& cache) {
+  uint32_t out = Mix(static_cast<uint32_t>(layer), hidden);
+  for (const uint32_t cell : cache) out = Mix(out, cell);
+  return out;
+}
+
+std::vector<float> FakeLogits(uint32_t hidden) {
+  std::vector<float> logits;
+  for (uint32_t token = 0; token < kFakeVocabSize; ++token) {
+    logits.push_back(static_cast<float>(Mix(hidden, token) % 1000) / 100.0F);
+  }
+  return logits;
+}
+
+FakeDevice::FakeDevice(LayerRange layers, int32_t pages_total)
+    : layers_(layers),
+      cells_(static_cast<size_t>(layers.count() * pages_total * kPageTokens), 0),
+      pages_total_(pages_total) {}
+
+uint32_t& FakeDevice::Cell(int32_t layer, const std::vector<int32_t>& pages, int32_t position) {
+  const int32_t page = pages.at(static_cast<size_t>(position / kPageTokens));
+  SL_CHECK(page >= 0 && page < pages_total_);
+  const int32_t row = (layer - layers_.begin) * pages_total_ + page;
+  return cells_.at(static_cast<size_t>(row * kPageTokens + position % kPageTokens));
+}
+
+ComputeDone FakeDevice::Run(const ComputeJob& job) {
+  ComputeDone done{.id = job.id, .compute_time = absl::Milliseconds(1)};
+  if (job.kind == JobKind::kLayers) {
+    RunLayers(job, done);
+    return done;
+  }
+  for (const SampleTarget& target : job.samples) {
+    const auto hidden = static_cast<uint32_t>(
+        job.hidden->floats()[static_cast<size_t>(target.row * kFakeHiddenDim)]);
+    std::vector<float> logits = FakeLogits(hidden);
+    const auto token = target.sampler->Sample(logits, target.index);
+    done.samples.push_back({.key = target.key, .status = token.status()});
+    if (token.ok()) done.samples.back().token = *token;
+  }
+  return done;
+}
+
+void FakeDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
+  int32_t row_count = 0;
+  for (const JobSlice& slice : job.slices) row_count += slice.token_count;
+  const std::shared_ptr<Buffer> hidden =
+      Buffer::Allocate(static_cast<size_t>(row_count * kFakeHiddenDim) * sizeof(float));
+  size_t row = 0;
+  for (const JobSlice& slice : job.slices) {
+    if (!seen_.insert(slice.key).second) ++repeats_;
+    for (int32_t i = 0; i < slice.token_count; ++i, ++row) {
+      uint32_t h = job.hidden == nullptr
+                       ? FakeEmbed(job.tokens.at(row))
+                       : static_cast<uint32_t>(job.hidden->floats()[row * kFakeHiddenDim]);
+      for (int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
+        Cell(layer, slice.pages, slice.position + i) = h;
+        std::vector<uint32_t> cache;
+        for (int32_t p = 0; p <= slice.position + i; ++p) {
+          cache.push_back(Cell(layer, slice.pages, p));
+        }
+        h = FakeLayer(layer, h, cache);
+      }
+      hidden->floats()[row * kFakeHiddenDim] = static_cast<float>(h);
+      hidden->floats()[row * kFakeHiddenDim + 1] = static_cast<float>(h % 7);
+    }
+    done.slice_status.push_back(absl::OkStatus());
+  }
+  done.hidden = hidden;
+}
+
+}  // namespace shardline::testing
