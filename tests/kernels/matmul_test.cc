@@ -11,8 +11,8 @@
 #include "kernels/cpu/targets.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/thread_pool.h"
+#include "tests/kernels/weight_file.h"
 #include "tests/support/status_matchers.h"
-#include "weight_file.h"
 
 namespace shardline {
 namespace {
