@@ -29,6 +29,10 @@ constexpr int64_t kTaskBytesMin = 32 << 10;
 constexpr int64_t kTaskBytesMaxManyRows = 256 << 10;
 constexpr int64_t kTasksPerThread = 8;
 
+// Preparing this many elements takes about as long as waking a worker that has just parked.
+constexpr int64_t kForkElementsMin = 32 << 10;
+constexpr int64_t kSliceElements = 2048;  // Whole blocks and pairs.
+
 int64_t AlignUp(int64_t bytes) {
   return (bytes + kScratchAlignment - 1) / kScratchAlignment * kScratchAlignment;
 }
@@ -84,19 +88,30 @@ class Job {
         std::min<int64_t>(kernels_.tile_rows, args_.rows - tile * kernels_.tile_rows));
   }
 
-  // A few rows are prepared by the caller: it takes less than a fork. Many rows in parallel.
+  // Tiles and slices of K are independent. Little work is done by the caller: it takes less than
+  // a fork.
   void Prepare(ThreadPool* pool) {
+    const bool alone = args_.rows * k_ < kForkElementsMin;
+    const int64_t slice_count = alone ? 1 : (k_ + kSliceElements - 1) / kSliceElements;
+    const int64_t slice_k = alone ? k_ : kSliceElements;
     for (size_t kind = 0; kind < prepared_.size(); ++kind) {
-      const Prepared& prepared = prepared_[kind];
-      if (!prepared.wanted) continue;
-      For(tile_count_ > 1 ? pool : nullptr, tile_count_, [&](int64_t tile) {
-        const int64_t row = tile * kernels_.tile_rows;
-        const int rows = TileRows(tile);
-        kernels_.prepare(static_cast<ActivationKind>(kind), args_.x + row * args_.x_stride,
-                         args_.x_stride, rows, kernels_.padded_rows(rows), k_,
-                         prepared.base + row * prepared.row_bytes);
+      if (!prepared_[kind].wanted) continue;
+      For(alone ? nullptr : pool, tile_count_ * slice_count, [&](int64_t task) {
+        const int64_t k_begin = task % slice_count * slice_k;
+        PrepareSlice(static_cast<ActivationKind>(kind), task / slice_count, k_begin,
+                     std::min(slice_k, k_ - k_begin));
       });
     }
+  }
+
+  void PrepareSlice(ActivationKind kind, int64_t tile, int64_t k_begin, int64_t k_count) const {
+    const Prepared& prepared = prepared_[static_cast<size_t>(kind)];
+    const int64_t row = tile * kernels_.tile_rows;
+    const int rows = TileRows(tile);
+    const int padded_rows = kernels_.padded_rows(rows);
+    kernels_.prepare(
+        kind, args_.x + row * args_.x_stride + k_begin, args_.x_stride, rows, padded_rows, k_count,
+        prepared.base + row * prepared.row_bytes + padded_rows * ActivationBytes(kind, k_begin));
   }
 
   // Chooses the cut; the number of tasks in all.

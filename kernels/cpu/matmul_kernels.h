@@ -46,7 +46,8 @@ struct MatmulKernels {
 
   ActivationKind (*kind)(WeightFormat format);
 
-  // Prepares `rows` rows of x and zero rows up to `padded_rows`.
+  // Prepares `rows` rows of x and zero rows up to `padded_rows`. A slice of K that begins at a
+  // multiple of 32 may be prepared by itself, into its place in the sequence.
   void (*prepare)(ActivationKind kind, const float* x, int64_t x_stride, int rows, int padded_rows,
                   int64_t k, uint8_t* out);
 

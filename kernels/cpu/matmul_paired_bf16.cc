@@ -17,11 +17,10 @@ bool HasPairedBf16() {
 
 namespace {
 
-#define SL_PAIRED_BF16 __attribute__((target("avx512f,avx512bf16")))
-
 template <int kRows>
-SL_PAIRED_BF16 void Multiply(const uint8_t* HWY_RESTRICT panel, const uint8_t* HWY_RESTRICT x,
-                             int64_t k, float* HWY_RESTRICT out) {
+__attribute__((target("avx512f,avx512bf16"))) void Multiply(const uint8_t* HWY_RESTRICT panel,
+                                                            const uint8_t* HWY_RESTRICT x,
+                                                            int64_t k, float* HWY_RESTRICT out) {
   __m512 acc[kRows];
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) acc[r] = _mm512_setzero_ps();
@@ -37,8 +36,6 @@ SL_PAIRED_BF16 void Multiply(const uint8_t* HWY_RESTRICT panel, const uint8_t* H
   HWY_UNROLL(16)
   for (int r = 0; r < kRows; ++r) _mm512_storeu_ps(out + 16 * r, acc[r]);
 }
-
-#undef SL_PAIRED_BF16
 
 }  // namespace
 

@@ -112,24 +112,37 @@ inline void PrepareQuantisedRow(ActivationKind kind, const float* HWY_RESTRICT x
 // The upper 16 bits of the float, rounded to nearest even; a NaN stays one.
 HWY_INLINE uint32_t RoundToBf16(float value) {
   const uint32_t bits = BitsOf(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return bits >> 16 | 0x40;
-  return (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  return (bits & 0x7fffffff) > 0x7f800000 ? bits >> 16 | 0x40 : rounded;
+}
+
+// Up to 64 elements as the 32-bit words of `kind`; how many words.
+HWY_INLINE int64_t FloatWords(ActivationKind kind, const float* HWY_RESTRICT x, int64_t count,
+                              uint32_t* HWY_RESTRICT words) {
+  if (kind == ActivationKind::kF32) {
+    for (int64_t i = 0; i < count; ++i) words[i] = BitsOf(x[i]);
+    return count;
+  }
+  if (kind == ActivationKind::kRoundedBF16) {
+    for (int64_t i = 0; i < count; ++i) words[i] = RoundToBf16(x[i]) << 16;
+    return count;
+  }
+  for (int64_t i = 0; i < count / 2; ++i) {
+    words[i] = RoundToBf16(x[2 * i]) | RoundToBf16(x[2 * i + 1]) << 16;
+  }
+  if (count % 2 != 0) words[count / 2] = RoundToBf16(x[count - 1]);
+  return (count + 1) / 2;
 }
 
 inline void PrepareFloatRow(ActivationKind kind, const float* HWY_RESTRICT x, int64_t k, int row,
                             int padded_rows, uint8_t* HWY_RESTRICT out) {
-  if (kind == ActivationKind::kF32) {
-    for (int64_t i = 0; i < k; ++i) StoreScalar(x[i], out + 4 * (i * padded_rows + row));
-    return;
-  }
-  for (int64_t i = 0; i < k; ++i) {
-    const uint32_t rounded = RoundToBf16(x[i]);
-    if (kind == ActivationKind::kRoundedBF16) {
-      StoreScalar(rounded << 16, out + 4 * (i * padded_rows + row));
-    } else {
-      uint8_t* pair = out + 4 * (i / 2 * padded_rows + row);
-      StoreScalar(static_cast<uint16_t>(rounded), pair + 2 * (i % 2));
-    }
+  constexpr int64_t kChunk = 64;
+  uint8_t* to = out + 4 * row;
+  for (int64_t at = 0; at < k; at += kChunk) {
+    uint32_t words[kChunk];
+    const int64_t count = FloatWords(kind, x + at, k - at < kChunk ? k - at : kChunk, words);
+    for (int64_t i = 0; i < count; ++i) StoreScalar(words[i], to + 4 * i * padded_rows);
+    to += 4 * count * padded_rows;
   }
 }
 

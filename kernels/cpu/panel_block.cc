@@ -8,6 +8,8 @@
 namespace shardline::panel {
 namespace {
 
+constexpr uint32_t kLowNibbles = 0x0f0f0f0f;
+
 // Addresses of one block's sections in its record.
 template <typename Byte>
 struct Sections {
@@ -28,6 +30,14 @@ struct Sections {
 };
 
 void Store16(uint16_t value, std::byte* to) { std::memcpy(to, &value, sizeof(value)); }
+
+void Store32(uint32_t value, std::byte* to) { std::memcpy(to, &value, sizeof(value)); }
+
+uint32_t Load32(const std::byte* from) {
+  uint32_t value;
+  std::memcpy(&value, from, sizeof(value));
+  return value;
+}
 
 uint16_t Load16(const std::byte* from) {
   uint16_t value;
@@ -61,19 +71,27 @@ void WriteBlock(WeightFormat format, int64_t block, int64_t lane, const Block& v
       at.meta[16 + lane] = static_cast<std::byte>(value.sub[1]);
       break;
   }
-  for (int64_t k = 0; k < kBlock; ++k) {
-    const int64_t group = k / 4;
-    const int64_t byte = lane * 4 + k % 4;
-    const unsigned q = value.quants[k];
-    if (at.layout.quants_bytes == 512) {
-      at.quants[64 * group + byte] = static_cast<std::byte>(q);
-      continue;
-    }
-    at.quants[64 * (group % 4) + byte] |= static_cast<std::byte>((q & 15) << (group / 4 * 4));
-    if (at.layout.high_bytes == 64) {
-      at.high[byte] |= static_cast<std::byte>((q >> 4) << group);
-    } else if (at.layout.high_bytes == 128) {
-      at.high[64 * (group / 4) + byte] |= static_cast<std::byte>((q >> 4) << (group % 4 * 2));
+  // A word is the lane's four bytes of a group.
+  uint32_t groups[8];
+  std::memcpy(groups, value.quants, sizeof(groups));
+  std::byte* quants = at.quants + 4 * lane;
+  std::byte* high = at.high + 4 * lane;
+  if (at.layout.quants_bytes == 512) {
+    for (int g = 0; g < 8; ++g) Store32(groups[g], quants + 64 * g);
+    return;
+  }
+  for (int v = 0; v < 4; ++v) {
+    Store32((groups[v] & kLowNibbles) | (groups[v + 4] & kLowNibbles) << 4, quants + 64 * v);
+  }
+  if (at.layout.high_bytes == 64) {
+    uint32_t bits = 0;
+    for (int g = 0; g < 8; ++g) bits |= (groups[g] >> 4 & 0x01010101) << g;
+    Store32(bits, high);
+  } else if (at.layout.high_bytes == 128) {
+    for (int u = 0; u < 2; ++u) {
+      uint32_t bits = 0;
+      for (int f = 0; f < 4; ++f) bits |= (groups[4 * u + f] >> 4 & 0x03030303) << (2 * f);
+      Store32(bits, high + 64 * u);
     }
   }
 }
@@ -102,22 +120,21 @@ Block ReadBlock(WeightFormat format, int64_t block, int64_t lane, const std::byt
       value.sub[1] = static_cast<int8_t>(at.meta[16 + lane]);
       break;
   }
-  for (int64_t k = 0; k < kBlock; ++k) {
-    const int64_t group = k / 4;
-    const int64_t byte = lane * 4 + k % 4;
+  uint32_t groups[8];
+  const std::byte* quants = at.quants + 4 * lane;
+  const std::byte* high = at.high + 4 * lane;
+  for (int g = 0; g < 8; ++g) {
     if (at.layout.quants_bytes == 512) {
-      value.quants[k] = static_cast<uint8_t>(at.quants[64 * group + byte]);
+      groups[g] = Load32(quants + 64 * g);
       continue;
     }
-    unsigned q = static_cast<unsigned>(at.quants[64 * (group % 4) + byte]) >> (group / 4 * 4) & 15;
-    if (at.layout.high_bytes == 64) {
-      q |= (static_cast<unsigned>(at.high[byte]) >> group & 1) << 4;
-    } else if (at.layout.high_bytes == 128) {
-      const auto high = static_cast<unsigned>(at.high[64 * (group / 4) + byte]);
-      q |= (high >> (group % 4 * 2) & 3) << 4;
+    groups[g] = Load32(quants + 64 * (g % 4)) >> (g / 4 * 4) & kLowNibbles;
+    if (at.layout.high_bytes == 64) groups[g] |= (Load32(high) >> g & 0x01010101) << 4;
+    if (at.layout.high_bytes == 128) {
+      groups[g] |= (Load32(high + 64 * (g / 4)) >> (2 * (g % 4)) & 0x03030303) << 4;
     }
-    value.quants[k] = static_cast<uint8_t>(q);
   }
+  std::memcpy(value.quants, groups, sizeof(groups));
   return value;
 }
 

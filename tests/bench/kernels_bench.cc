@@ -3,7 +3,8 @@
 //
 // Prints ratios, which is all that means anything on a shared machine:
 //   of_read   plain read time / matmul time; 1 is memory speed (few rows)
-//   of_peak   matmul's byte products a CPU second / the peak loop's (many rows)
+//   of_peak   matmul's products a CPU second / the peak loop's (many rows); an instruction does
+//             half as many products of bf16 as of bytes, and a quarter of f16 and f32
 
 #include <benchmark/benchmark.h>
 #include <immintrin.h>
@@ -170,13 +171,18 @@ void FewRows(benchmark::State& state, WeightFormat format, int64_t rows) {
   state.counters["GB/s"] = Quantile(rates, 0.5);
 }
 
+double PeakShare(WeightFormat format) {
+  if (format == WeightFormat::kBF16) return 0.5;
+  return format == WeightFormat::kF16 || format == WeightFormat::kF32 ? 0.25 : 1.0;
+}
+
 void ManyRows(benchmark::State& state, WeightFormat format, int64_t rows) {
   Layers layers(format, 4096, 4096, 0, rows);
   layers.Multiply();
   const double products = static_cast<double>(rows) * 4096 * 4096;
   std::vector<double> ratios, rates;
   for (auto _ : state) {
-    const double peak = PeakProductsPerCpuSecond();
+    const double peak = PeakProductsPerCpuSecond() * PeakShare(format);
     const double multiply = CpuSecondsOf([&] { layers.Multiply(); });
     ratios.push_back(products / multiply / peak);
     rates.push_back(2 * products / multiply * 1e-9);
@@ -193,6 +199,15 @@ void SmallLayer(benchmark::State& state, WeightFormat format, int64_t n, int64_t
   for (auto _ : state) layers.Multiply();
   state.counters["GB/s"] = benchmark::Counter(static_cast<double>(layers.Bytes()),
                                               benchmark::Counter::kIsIterationInvariantRate);
+}
+
+// Repacking at load: bytes of the file a second.
+void Pack(benchmark::State& state, WeightFormat format) {
+  const std::vector<std::byte> file = RandomFile(format, 4096, 4096);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(PackWeight(format, 4096, 4096, file, {.pool = &Pool()}).value());
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(file.size()));
 }
 
 void ForkJoin(benchmark::State& state) {
@@ -246,6 +261,11 @@ void Register() {
           ->Iterations(rows > 64 ? 7 : 15)
           ->Unit(benchmark::kMillisecond);
     }
+  }
+  for (WeightFormat format : kFormats) {
+    benchmark::RegisterBenchmark(("pack/" + std::string(TraitsOf(format).name)).c_str(), Pack,
+                                 format)
+        ->Unit(benchmark::kMillisecond);
   }
   for (const auto& [n, k] : {std::pair{192, 576}, {576, 576}, {1536, 576}, {49152, 576}}) {
     benchmark::RegisterBenchmark(

@@ -11,8 +11,8 @@
 #include "kernels/cpu/targets.h"
 #include "kernels/flush_denormals.h"
 #include "kernels/thread_pool.h"
+#include "tests/kernels/weight_file.h"
 #include "tests/support/status_matchers.h"
-#include "weight_file.h"
 
 namespace shardline {
 namespace {
@@ -232,6 +232,35 @@ TEST_P(MatmulTest, BiasComesBeforeTheResidual) {
   ExpectSameBits(
       RunMatmul(ref::Matmul, weight.packed, x.data(), 3, nullptr, bias.data(), &residual), want,
       "reference");
+}
+
+TEST_P(MatmulTest, InputsLargeEnoughToBePreparedInSlicesHaveTheSameBits) {
+  std::mt19937 random(12);
+  constexpr int64_t kWide = 4864;  // Two whole slices and a part, in either block size.
+  const Weight weight(GetParam(), 16, kWide, Content::kOrdinary, random);
+  const std::vector<float> x = MakeInput(19, kWide, random);
+  const std::vector<float> want = RunMatmul(ref::Matmul, weight.packed, x.data(), 19);
+  OnEachTarget([&](const std::string& target) {
+    for (const int64_t rows : {1, 7, 19}) {
+      ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data(), rows, &two_),
+                     {want.begin(), want.begin() + rows * 16},
+                     target + ", " + std::to_string(rows) + " rows");
+    }
+  });
+}
+
+TEST(Matmul, FloatFormatsTakeAnOddK) {
+  std::mt19937 random(13);
+  for (WeightFormat format : {WeightFormat::kF32, WeightFormat::kF16, WeightFormat::kBF16}) {
+    for (const int64_t k : {1, 33, 2049}) {
+      const Weight weight(format, 20, k, Content::kOrdinary, random);
+      const std::vector<float> x = MakeInput(18, k, random);
+      const std::vector<float> want = RunMatmul(ref::Matmul, weight.packed, x.data(), 18);
+      OnEachTarget([&](const std::string& target) {
+        ExpectSameBits(RunMatmul(cpu::Matmul, weight.packed, x.data(), 18), want, target);
+      });
+    }
+  }
 }
 
 TEST(Matmul, PartsOfDifferentFormatsShareOneInput) {

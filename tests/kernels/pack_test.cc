@@ -5,8 +5,8 @@
 #include "gtest/gtest.h"
 #include "kernels/cpu/panel_layout.h"
 #include "kernels/packed_weight.h"
+#include "tests/kernels/weight_file.h"
 #include "tests/support/status_matchers.h"
-#include "weight_file.h"
 
 namespace shardline {
 namespace {

@@ -1,4 +1,4 @@
-#include "weight_file.h"
+#include "tests/kernels/weight_file.h"
 
 #include <bit>
 #include <cmath>
