@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -51,6 +52,24 @@ std::optional<float> FiniteMax(std::span<const float> logits) {
   }
   if (any_bad != 0 || max == -kInfinity) return std::nullopt;
   return max;
+}
+
+// No more than the `count`-th largest logit: as many blocks have a maximum of at least this. Lets
+// a top-k look at few tokens twice, and keeps every tie.
+float LowerBoundOfBest(std::span<const float> logits, size_t count) {
+  constexpr size_t kBlock = 64;
+  std::vector<float> maxima;
+  maxima.reserve(logits.size() / kBlock + 1);
+  for (size_t i = 0; i < logits.size(); i += kBlock) {
+    const std::span<const float> block = logits.subspan(i, std::min(kBlock, logits.size() - i));
+    float max = -kInfinity;
+    for (const float x : block) max = x > max ? x : max;
+    maxima.push_back(max);
+  }
+  if (maxima.size() < count) return -kInfinity;
+  const auto nth = maxima.begin() + static_cast<std::ptrdiff_t>(count) - 1;
+  std::nth_element(maxima.begin(), nth, maxima.end(), std::greater<>());
+  return *nth;
 }
 
 absl::Status NonFinite(uint64_t index, const char* when) {
@@ -147,15 +166,18 @@ void Sampler::ReportLogprobs(std::span<const float> raw, float max, SampledToken
 
 int32_t Sampler::Draw(std::span<const float> logits, float max, uint64_t index) {
   const double scale = 1.0 / static_cast<double>(params_.temperature);
+  const bool cuts_k = params_.top_k > 0 && params_.top_k < vocab_size_;
+  const float bound =
+      cuts_k ? LowerBoundOfBest(logits, static_cast<size_t>(params_.top_k)) : -kInfinity;
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == -kInfinity) continue;
+    if (logits[i] == -kInfinity || logits[i] < bound) continue;
     candidates_.push_back({logits[i], static_cast<int32_t>(i), 0.0});
   }
-  const bool cuts_k = params_.top_k > 0 && static_cast<size_t>(params_.top_k) < candidates_.size();
   if (cuts_k) {
-    SelectBest(static_cast<size_t>(params_.top_k));
-    candidates_.resize(static_cast<size_t>(params_.top_k));
+    const size_t kept = std::min(candidates_.size(), static_cast<size_t>(params_.top_k));
+    SelectBest(kept);
+    candidates_.resize(kept);
   }
   double total = 0.0;
   for (Candidate& candidate : candidates_) {

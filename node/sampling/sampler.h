@@ -4,7 +4,7 @@
 //
 // Order of operations: bias, repetition, frequency and presence penalty, temperature, top-k,
 // top-p, min-p, draw. Logits are float; weights are std::exp in double, summed in a fixed order:
-// best first (ties: lowest id first) if top-k or top-p cut, else by id. So the token depends on
+// best first (ties: lowest id first) if top-k or top-p is on, else by id. So the token depends on
 // nothing but logits, parameters, history and index, on every machine with the same libm path
 // (one numerics class). The random number is counter-based, a pure function of
 // (seed, index): a restart, a draft or a neighbour cannot change a draw.

@@ -243,7 +243,7 @@ TEST(Sampler, TheDigestIsOfTheRawRow) {
 TEST(Sampler, AgreesWithThePlainestSamplerThereIs) {
   std::mt19937 random(4);
   for (int round = 0; round < 400; ++round) {
-    const size_t vocab = 1 + random() % 300;
+    const size_t vocab = 1 + random() % (round % 4 == 0 ? 3000 : 300);
     std::vector<float> logits(vocab);
     for (float& x : logits) x = static_cast<float>(random() % 64) / 8.0F;  // Many ties.
     SamplingParams params{.temperature = 0.25F + static_cast<float>(random() % 8) / 4.0F,
