@@ -223,7 +223,6 @@ void CoordinatorClient::State::Beat(Call* call) {
 }
 
 absl::Status CoordinatorClient::State::RunCall() {
-  v1::NodeHello hello = events.hello();
   {
     absl::MutexLock lock(&mu);
     call_over = false;
@@ -231,10 +230,11 @@ absl::Status CoordinatorClient::State::RunCall() {
     ending = false;
     writing = true;
     beat.reset();
-    report.reset();  // The hello says it.
+    report.reset();  // The hello says it, as it is asked for after this.
     echo = 0;
     refusal = absl::OkStatus();
   }
+  v1::NodeHello hello = events.hello();
   auto call = std::make_unique<Call>(this);
   call->Start(std::move(hello));
   Beat(call.get());
