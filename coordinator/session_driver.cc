@@ -141,8 +141,10 @@ void SessionDriver::Fence(const SessionsActions::Fence& action) {
   world_.nodes->Fence(
       action.to.node, FenceRequestFor(action, world_.term), kFenceTimeout,
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::FenceReply> reply) {
-        absl::StatusOr<FenceResult> result = reply.status();
-        if (reply.ok()) {
+        absl::StatusOr<FenceResult> result = FenceResult();
+        if (!reply.ok()) {
+          result = reply.status();
+        } else {
           result = FenceResult{.pages_released = reply->pages_released(),
                                .buffers_released = reply->buffers_released(),
                                .pages_pinned = reply->pages_pinned()};
@@ -261,9 +263,12 @@ void SessionDriver::Finish(const SessionsActions::Finish& action) {
   world_.store->Run([record, key = action.key, term = world_.term](
                         Store& store) { return store.FinishAttempt(term, key, record); },
                     [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
-                      absl::StatusOr<SessionOutcome> outcome = stored.status();
-                      if (stored.ok()) outcome = ToOutcome(stored->state);
-                      core_.OnFinished(key, outcome, world_.clock->Now());
+                      const Instant now = world_.clock->Now();
+                      if (stored.ok()) {
+                        core_.OnFinished(key, ToOutcome(stored->state), now);
+                      } else {
+                        core_.OnFinished(key, stored.status(), now);
+                      }
                     });
 }
 

@@ -21,7 +21,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// node-a is the faster reader and hence the head.
+// Of equal nodes the first by id is the head.
 class CoordinatorTest : public ::testing::Test {
  protected:
   void StartWithTwoNodes() {
@@ -38,8 +38,8 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   TestCluster cluster_;
-  FakeNode a_{{.id = "node-a", .read_bytes_per_s = 2e10}};
-  FakeNode b_{{.id = "node-b", .read_bytes_per_s = 1e10}};
+  FakeNode a_{{.id = "node-a"}};
+  FakeNode b_{{.id = "node-b"}};
 };
 
 TEST_F(CoordinatorTest, AnAnswerStreamsThroughTheHeadAndEveryStageIsFencedAfter) {
@@ -185,7 +185,7 @@ TEST_F(CoordinatorTest, AClientThatDoesNotReadIsEndedAndHoldsUpNobody) {
 
 TEST_F(CoordinatorTest, NodesOfDifferentNumericsDoNotShareARoute) {
   ASSERT_THAT(cluster_.Start(), IsOk());
-  FakeNode other({.id = "node-c", .read_bytes_per_s = 1e10, .numerics_id = "other"});
+  FakeNode other({.id = "node-c", .numerics_id = "other"});
   a_.SetAnswer({.tokens = ByteTokens("x")});
   a_.Join(cluster_.port());
   other.Join(cluster_.port());

@@ -221,7 +221,7 @@ void FakeNode::Start(int coordinator_port, bool same_process) {
   hello.set_boot_id(absl::StrCat(state_->options.id, "-", state_->boots));
   hello.mutable_capacity()->set_memory_bytes(state_->options.memory_bytes);
   hello.mutable_capacity()->set_threads(1);
-  hello.mutable_capacity()->set_read_bytes_per_s(state_->options.read_bytes_per_s);
+  hello.mutable_capacity()->set_read_bytes_per_s(1e10);
   hello.mutable_capacity()->set_int8_ops_per_s(1e10);
   hello.mutable_capacity()->set_backend("cpu");
   hello.mutable_capacity()->set_device("fake");

@@ -17,7 +17,6 @@ namespace shardline::testing {
 struct FakeNodeOptions {
   std::string id;
   uint64_t memory_bytes = uint64_t{1} << 30;
-  double read_bytes_per_s = 1e10;  // The fastest node becomes the head.
   std::string numerics_id = "fake";
 };
 
