@@ -105,6 +105,7 @@ void HeadCore::OnReturn(StageBundle bundle, Instant now) {
     } else {
       ++attempt.timings.laps;
       attempt.timings.lap_time += now - flight.sent;
+      attempt.timings.stage_compute += row.compute;
     }
     // What the row itself says of logits is a stranger's word; what was asked for counts.
     if (!flight.wants_logits) continue;

@@ -38,6 +38,7 @@ struct RunTimings {
   uint32_t laps = 0;            // Decode laps round the ring.
   absl::Duration lap_time;      // Sum over laps, step sent to hidden state back.
   absl::Duration head_compute;  // Of decode: own layers, norm, lm_head and sampling.
+  absl::Duration stage_compute;  // Of lap_time: all stages' layers, as they reported.
 };
 
 struct TokenOut {

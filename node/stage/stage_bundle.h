@@ -60,6 +60,7 @@ struct BundleRow {
   uint32_t hop = 0;       // Destination stage; the route's length means back at the head.
   absl::Duration budget;  // Time left; shrinks on every hop.
   uint32_t flags = 0;
+  absl::Duration compute;  // Of the stages so far, for this step; a peer's word, for timings only.
 };
 
 struct StageBundle {

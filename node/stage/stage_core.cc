@@ -183,7 +183,8 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
                     .row = static_cast<int32_t>(hidden_row),
                     .position = row.position,
                     .token_count = row.token_count,
-                    .flags = row.flags};
+                    .flags = row.flags,
+                    .compute = row.compute + done.compute_time};
   if (attempt.open.stage_index + 1 == attempt.open.route.size()) {
     // Nobody needs more than the last token's hidden state.
     output.row += row.token_count - 1;
@@ -245,7 +246,8 @@ absl::Status StageCore::Emit(const Attempt& attempt, const PendingRow& pending,
                   .token_count = output.token_count,
                   .hop = open.stage_index + 1,
                   .budget = budget,
-                  .flags = output.flags};
+                  .flags = output.flags,
+                  .compute = output.compute};
   outbound_.push_back(std::move(outbound));
   return absl::OkStatus();
 }

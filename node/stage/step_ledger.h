@@ -33,6 +33,7 @@ struct StepOutput {
   int32_t position = 0;
   int32_t token_count = 0;
   uint32_t flags = 0;
+  absl::Duration compute;  // Of the stages up to this one.
 };
 
 enum class StepVerdict {

@@ -61,6 +61,7 @@ v1::RunTimings ToProto(const RunTimings& timings) {
   message.set_laps(timings.laps);
   message.set_lap_us(absl::ToInt64Microseconds(timings.lap_time));
   message.set_head_compute_us(absl::ToInt64Microseconds(timings.head_compute));
+  message.set_stage_compute_us(absl::ToInt64Microseconds(timings.stage_compute));
   return message;
 }
 
@@ -171,7 +172,8 @@ LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
                          .token_count = row.token_count,
                          .hop = static_cast<int32_t>(row.hop),
                          .budget = row.budget,
-                         .flags = row.flags});
+                         .flags = row.flags,
+                         .compute = row.compute});
   }
   link.hidden_dim = hidden_dim;
   link.payload = std::move(bundle.hidden);
@@ -187,7 +189,8 @@ StageBundle FromLinkBundle(LinkBundle bundle) {
                           .token_count = row.token_count,
                           .hop = static_cast<uint32_t>(row.hop),
                           .budget = row.budget,
-                          .flags = row.flags});
+                          .flags = row.flags,
+                          .compute = row.compute});
   }
   stage.hidden = std::move(bundle.payload);
   return stage;

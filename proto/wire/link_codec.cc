@@ -60,6 +60,7 @@ void AppendRow(std::string& out, const LinkRow& row) {
   AppendField(body, 6, static_cast<uint32_t>(row.hop));
   AppendField(body, 7, static_cast<uint64_t>(absl::ToInt64Microseconds(row.budget)));
   AppendField(body, 8, row.flags);
+  AppendField(body, 9, static_cast<uint64_t>(absl::ToInt64Microseconds(row.compute)));
   AppendVarint(out, 2 << 3 | kBytes);
   AppendVarint(out, body.size());
   out += body;
@@ -252,7 +253,7 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
   FieldReader reader(bytes);
   while (!reader.AtEnd()) {
     SL_ASSIGN_OR_RETURN(const Field field, reader.Next());
-    if (field.number > 8) continue;
+    if (field.number > 9) continue;
     SL_RETURN_IF_ERROR(seen.Take(field, kVarint));
     switch (field.number) {
       case 1:
@@ -279,9 +280,14 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
       case 7:
         row.budget = absl::Microseconds(static_cast<int64_t>(field.value));
         break;
-      default: {
+      case 8: {
         SL_ASSIGN_OR_RETURN(const int32_t flags, ToInt32(field.value, "flags"));
         row.flags = static_cast<uint32_t>(flags);
+        break;
+      }
+      default: {
+        SL_ASSIGN_OR_RETURN(const int32_t compute_us, ToInt32(field.value, "a compute time"));
+        row.compute = absl::Microseconds(compute_us);
         break;
       }
     }

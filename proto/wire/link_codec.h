@@ -42,6 +42,7 @@ struct LinkRow {
   int32_t hop = 0;
   absl::Duration budget;
   uint32_t flags = 0;
+  absl::Duration compute;
 
   friend bool operator==(const LinkRow&, const LinkRow&) = default;
 };
