@@ -58,11 +58,12 @@ int Main(int argc, char** argv) {
     return 1;
   }
   if (!options.port_file.empty()) {
-    // Renamed into place, so that whoever waits for the file finds it whole.
-    const std::string part = options.port_file + ".part";
-    std::ofstream(part) << (*coordinator)->port() << "\n";
-    if (std::rename(part.c_str(), options.port_file.c_str()) != 0) {
-      std::fprintf(stderr, "error: cannot write the port file %s\n", options.port_file.c_str());
+    // Written in one piece, so that the file may also be a named pipe.
+    const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+    std::ofstream file(options.port_file);
+    file << host << ':' << (*coordinator)->port() << std::endl;
+    if (file.fail()) {
+      std::fprintf(stderr, "error: port-file: cannot write %s\n", options.port_file.c_str());
       return 1;
     }
   }
