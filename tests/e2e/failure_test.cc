@@ -37,7 +37,8 @@ class FailureTest : public ::testing::TestWithParam<int> {
 
   // Which node holds stage `stage`.
   static int NodeOfStage(Cluster& cluster, int stage) {
-    for (const v1::NodeSummary& node : cluster.ListNodes().nodes()) {
+    const v1::NodeList nodes = cluster.ListNodes();
+    for (const v1::NodeSummary& node : nodes.nodes()) {
       if (node.layers().begin() == kRanges[stage].begin) return node.node_id().back() - 'a';
     }
     ADD_FAILURE() << "no node holds stage " << stage;
@@ -59,7 +60,8 @@ class FailureTest : public ::testing::TestWithParam<int> {
 
   static void ExpectPagesReturn(Cluster& cluster, int except = -1) {
     EXPECT_TRUE(cluster.Until(kNoticeMax, [&](Cluster& c) {
-      for (const v1::NodeSummary& node : c.ListNodes().nodes()) {
+      const v1::NodeList nodes = c.ListNodes();
+      for (const v1::NodeSummary& node : nodes.nodes()) {
         if (except >= 0 && node.node_id() == c.NodeName(except)) continue;
         if (node.kv_pages_free() != node.kv_pages_total()) return false;
       }
