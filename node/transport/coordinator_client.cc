@@ -244,14 +244,20 @@ absl::Status CoordinatorClient::State::RunCall() {
 
 void CoordinatorClient::State::Run() {
   absl::Duration pause = options.pause_min;
+  bool said = false;  // One line for each time it is lost, not for each try.
   while (true) {
     const absl::Status lost = RunCall();
     {
       absl::MutexLock lock(&mu);
       if (stopping) return;
-      if (welcomed) pause = options.pause_min;
+      if (welcomed) {
+        pause = options.pause_min;
+        said = false;
+      }
     }
-    LogWarning("coordinator lost", {{"address", options.address}, {"reason", lost}});
+    Log(said ? LogLevel::kDebug : LogLevel::kWarning, "coordinator lost; trying again",
+        {{"address", options.address}, {"reason", lost}});
+    said = true;
     events.on_lost(lost);
     const double jitter = std::uniform_real_distribution<double>(0.5, 1.0)(random);
     {

@@ -30,6 +30,7 @@ namespace {
 using ::shardline::testing::FakeCoordinator;
 using ::shardline::testing::JoinedNode;
 using ::shardline::testing::MakeTinyLlama;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr int kLayers = 6;
@@ -284,6 +285,8 @@ TEST(Node, AnotherFileInPlaceOfTheOrderedOneIsRefusedWithBothDigests) {
   const absl::Status failure = FromProto(node.report.failure());
   EXPECT_EQ(FailureKindOf(failure), FailureKind::kIncompatibleRecipe) << failure;
   EXPECT_THAT(std::string(failure.message()), HasSubstr(order.load().model_path()));
+  EXPECT_THAT(std::string(failure.message()),
+              ContainsRegex("[0-9a-f]{32}, but the model's is .*[0-9a-f]{32}"));
   // The right file is still welcome.
   ring.Load();
   EXPECT_TRUE(ring.Run(1, 4).status.ok());
