@@ -43,6 +43,9 @@ class GgufFile {
   // kInvalidRequest if a part was rewritten in place since Open. Ask before trusting bytes.
   absl::Status CheckUnchanged() const;
 
+  // True if the tensors lie in mapped files, whose pages may be given back to the system.
+  bool is_mapped() const { return !maps_.empty(); }
+
   // Of the first part, which carries the model's; split.* keys included.
   const GgufMetadata& metadata() const { return metadata_; }
   // Part by part, in each file's order.

@@ -46,12 +46,15 @@ class HotKvManager {
   absl::StatusOr<std::span<const int32_t>> Append(const AttemptKey& key, int32_t expected_length,
                                                   int32_t count);
 
+  // What Append would answer; changes nothing.
+  absl::Status CheckAppend(const AttemptKey& key, int32_t expected_length, int32_t count) const;
+
   // Makes the oldest `count` appended rows visible.
   // REQUIRES: as many are appended, and the attempt is not released.
   void Commit(const AttemptKey& key, int32_t count);
 
-  // Forgets every row appended beyond the valid length. Ignores an unknown attempt.
-  void Abandon(const AttemptKey& key);
+  // Forgets the newest `count` appended rows. REQUIRES: as Commit.
+  void Abandon(const AttemptKey& key, int32_t count);
 
   // The page table of the valid rows: kCacheMiss, or kStepConflict if the valid length is another.
   absl::StatusOr<std::span<const int32_t>> Resolve(const AttemptKey& key,

@@ -17,9 +17,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/failure.h"
@@ -136,7 +137,7 @@ class HeadCore {
     uint32_t generated = 0;  // Delivered ones included.
     std::map<StepIndex, Flight> flights;
     std::optional<StepIndex> finishing;  // The step whose token is being drawn.
-    bool finish_is_decode = false;
+    bool finish_is_decode = false;       // Its lap counts as decode.
     std::optional<Instant> first_token;
     Instant last_token;
     RunTimings timings;
@@ -149,20 +150,29 @@ class HeadCore {
     int64_t row = 0;
   };
 
+  // Ordered, so that actions come out in one order.
+  using Attempts = std::map<AttemptKey, Attempt>;
+
   absl::Status CheckRun(const RunAttempt& run) const;
-  Attempt* Find(const AttemptKey& key);
-  void SendStep(Attempt& attempt, std::vector<int32_t> tokens, bool wants_logits, bool is_prefill,
-                Instant now);
+  void EndOverdue(Instant now);
+  Instant WakeOf(const Attempt& attempt) const;
+  absl::Status TimedOut(const Attempt& attempt) const;
+  absl::Status Fail(FailureKind kind, const AttemptKey& key, const std::string& message,
+                    bool blame_self = false) const;
+  void End(Attempts::iterator it, absl::Status status, FinishReason reason = FinishReason::kNone,
+           int32_t stop_token = -1);
+
+  void SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
+                bool is_prefill, Instant now);
+  void SendChunk(Attempt& attempt, Instant now);
   void SendChunks(Instant now);
   void StartFinish();
-  void TakeToken(Attempt& attempt, SampleResult result, Instant now);
-  void End(const AttemptKey& key, absl::Status status, FinishReason reason, int32_t stop_token);
-  absl::Status TimedOut(const Attempt& attempt) const;
-  Instant WakeOf(const Attempt& attempt) const;
+  void TakeResult(const StepKey& key, SampleResult result, absl::Duration compute_time,
+                  Instant now);
   void FlushSteps();
 
   const HeadOptions options_;
-  absl::flat_hash_map<AttemptKey, std::unique_ptr<Attempt>> attempts_;
+  Attempts attempts_;
   std::deque<AttemptKey> filling_;  // Attempts with prompt left to send, in turn.
   int32_t chunks_in_flight_ = 0;    // Prefill steps in the ring, of all attempts.
   std::deque<Finish> finishes_;

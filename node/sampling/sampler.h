@@ -3,8 +3,10 @@
 // Draws the next token of one session.
 //
 // Order of operations: bias, repetition, frequency and presence penalty, temperature, top-k,
-// top-p, min-p, draw. All in float with a fixed order, so that the token depends on nothing but
-// logits, parameters, history and index. The random number is counter-based, a pure function of
+// top-p, min-p, draw. Logits are float; weights are std::exp in double, summed in a fixed order:
+// best first (ties: lowest id first) if top-k or top-p cut, else by id. So the token depends on
+// nothing but logits, parameters, history and index, on every machine with the same libm path
+// (one numerics class). The random number is counter-based, a pure function of
 // (seed, index): a restart, a draft or a neighbour cannot change a draw.
 //
 // Not thread-safe: it travels with the compute job, and whoever holds the job may call it.
@@ -52,10 +54,27 @@ class Sampler {
     int32_t generated = 0;
   };
 
+  // A token still in the race.
+  struct Candidate {
+    float logit;
+    int32_t token;
+    double weight;
+  };
+
+  void Count(int32_t token, bool is_prompt);
+  void ApplyPenalties(std::span<float> logits) const;
+  void ReportLogprobs(std::span<const float> raw, float max, SampledToken& out);
+  int32_t Draw(std::span<const float> logits, float max, uint64_t index);
+  // Sorts the best `count` candidates to the front.
+  void SelectBest(size_t count);
+  void CutTopP(double total);
+
   const SamplingParams params_;
   const int32_t vocab_size_;
-  absl::flat_hash_map<int32_t, Counts> counts_;
-  std::vector<std::pair<float, int32_t>> candidates_;  // Scratch, kept between calls.
+  const bool has_penalties_;
+  absl::flat_hash_map<int32_t, Counts> counts_;  // Empty without penalties.
+  std::vector<Candidate> candidates_;            // Scratch, kept between calls.
+  std::vector<float> raw_;                       // Scratch: logits before penalties.
 };
 
 }  // namespace shardline

@@ -14,8 +14,9 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -48,7 +49,7 @@ struct StageOptions {
   int32_t bundle_tokens_max = 4096;
   int32_t job_tokens_max = 256;  // A job takes rows until here; a larger row runs alone.
   size_t rows_waiting_max = 4096;
-  size_t jobs_in_flight_max = 1;
+  size_t jobs_in_flight_max = 1;  // The device must finish jobs in the order it got them.
   absl::Duration reclaim_grace = absl::Seconds(1);  // Past its budget an attempt is freed.
 };
 
@@ -164,62 +165,75 @@ class StageCore {
     StepLedger ledger;
   };
 
-  // An accepted row: waiting for the device, then computing. Its attempt is pinned meanwhile.
+  // A row of a bundle: judged, then waiting for the device, then computing. From when it is taken
+  // until it is done its attempt is pinned.
   struct PendingRow {
     BundleRow row;
-    Instant deadline;  // Arrival plus the row's budget.
+    Instant deadline;     // Arrival plus the row's budget, and not past the attempt's.
+    uint64_t digest = 0;  // Of the content.
     std::vector<int32_t> tokens;
-    BufferRef hidden;         // The bundle's;
-    int64_t hidden_row = 0;   // this row starts here.
-    int64_t hidden_rows = 0;  // Rows in the whole of `hidden`.
+    BufferRef hidden;        // The bundle's;
+    int64_t hidden_row = 0;  // this row's first token is here.
+    std::vector<int32_t> pages;
+    bool discarded = false;  // Fenced, or built on a failed step, while it computed.
   };
 
-  // Outputs of the current event on their way to one destination, gathered into one bundle.
+  // An output on its way; those of one event to one place become one bundle.
   struct Outbound {
-    RouteStage to;
-    bool is_return = false;
-    std::vector<BundleRow> rows;
-    std::vector<StepOutput> outputs;
+    RouteStage to;           // Unset for a return.
+    bool is_return = false;  // To the own head core.
+    BundleRow row;
+    StepOutput output;
   };
 
-  struct RunningJob {
-    std::vector<PendingRow> rows;
-  };
+  using Attempts = std::map<SessionId, Attempt>;
 
+  // Opening and closing: stage_open.cc.
   absl::Status CheckOpen(const OpenAttempt& open) const;
   absl::Status CheckRoute(const OpenAttempt& open) const;
-  absl::StatusOr<const StagePeer*> CheckSender(const StagePeer& from, const BundleRow& row) const;
-  absl::Status TakeRow(const StagePeer& from, PendingRow& pending, Instant now);
-  absl::Status TakeReturn(const StagePeer& from, const PendingRow& pending, Instant now);
-  absl::StatusOr<Attempt*> Find(const BundleRow& row);
-  void Replay(const Attempt& attempt, const PendingRow& pending, Instant now);
-  void StartJobs(Instant now);
-  ComputeJob BuildJob(const std::vector<PendingRow>& rows);
-  void FinishRow(const PendingRow& pending, const absl::Status& status, const BufferRef& hidden,
-                 int64_t hidden_row, Instant now);
-  void Emit(const Attempt& attempt, const PendingRow& pending, const StepOutput& output,
-            Instant now);
-  void FlushOutputs();
-  void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
-  void FailAttemptRows(Attempt& attempt, StepIndex from, const absl::Status& status);
-  FenceReply Close(const AttemptKey& key);
+  absl::Status CheckFence(const AttemptKey& key) const;
   void RaiseFence(SessionId session, Epoch lowest);
+  FenceReply Close(Attempts::iterator it);
   void ExpireAttempts(Instant now);
-  absl::Status Blame(FailureKind kind, const StepKey& key, const std::string& message) const;
+
+  // Arriving rows: stage_rows.cc.
+  absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;
+  absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
+  absl::Status TakeReturn(const StagePeer& from, const Attempt& attempt, const PendingRow& pending,
+                          Instant now);
+  absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
+  void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
+
+  // Computing and sending: stage_core.cc.
+  void StartJobs(Instant now);
+  void FailExpiredRows(Instant now);
+  std::vector<PendingRow> PickRows();
+  ComputeJob BuildJob(std::vector<PendingRow>& rows);
+  void FinishRow(PendingRow& pending, const ComputeDone& done, size_t slice, int64_t hidden_row,
+                 Instant now);
+  void FailRows(Attempt& attempt, StepIndex from, const absl::Status& status);
+  absl::Status Emit(const Attempt& attempt, const PendingRow& pending, const StepOutput& output,
+                    Instant now);
+  void FlushOutputs();
+  BufferRef Gather(const std::vector<StepOutput>& outputs) const;
+
+  bool IsHeadOf(const Attempt& attempt) const { return attempt.open.stage_index == 0; }
   StagePeer UpstreamOf(const Attempt& attempt) const;
+  const RouteStage& DownstreamOf(const Attempt& attempt) const;
+  absl::Status Blame(FailureKind kind, const StepKey& key, const std::string& message) const;
 
   const StageOptions options_;
   HotKvManager kv_;
   Term term_;  // The highest seen.
-  // Open attempts, by session: one each.
-  absl::flat_hash_map<SessionId, Attempt> attempts_;
+  // By session: one open attempt each. Ordered, so that actions come out in one order.
+  Attempts attempts_;
   std::set<std::pair<absl::Duration, SessionId>> reclaims_;  // (since origin, session).
   // The lowest epoch that may still open, by session; at most sessions_max.
   absl::flat_hash_map<SessionId, Epoch> fences_;
   std::set<SessionId> closed_;  // Sessions in fences_ that have no open attempt.
   SessionId floor_;             // A session below it that is not in fences_ was forgotten.
   std::deque<PendingRow> waiting_;
-  absl::flat_hash_map<uint64_t, RunningJob> running_;
+  std::map<uint64_t, std::vector<PendingRow>> running_;  // By job id.
   uint64_t job_id_next_ = 1;
   std::vector<Outbound> outbound_;  // Of the current event.
   StageStats stats_;

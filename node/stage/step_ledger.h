@@ -11,10 +11,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/buffer.h"
+#include "base/failure.h"
 #include "base/id.h"
 
 namespace shardline {
@@ -74,7 +76,7 @@ class StepLedger {
     StepOutput output;
   };
 
-  absl::Status Conflict(StepIndex step, const std::string& what) const;
+  absl::Status Fail(FailureKind kind, StepIndex step, const std::string& what) const;
 
   const AttemptKey attempt_;
   StepIndex next_;

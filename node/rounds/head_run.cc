@@ -1,0 +1,239 @@
+// How attempts begin and end at the head: checks, deadlines, step timers, cancels, halts.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "node/rounds/head_core.h"
+
+namespace shardline {
+namespace {
+
+std::string NameOf(const RouteStage& stage, size_t index) {
+  return absl::StrCat("stage ", index, " (node ", stage.node.value(), ", ", stage.layers.ToString(),
+                      ")");
+}
+
+}  // namespace
+
+absl::Status HeadCore::Fail(FailureKind kind, const AttemptKey& key, const std::string& message,
+                            bool blame_self) const {
+  FailureDetail detail{.kind = kind, .session = key.session, .epoch = key.epoch};
+  if (kind == FailureKind::kOverloaded) detail.retry_after = options_.retry_after;
+  if (blame_self) {
+    detail.node = options_.node;
+    detail.layers = options_.layers;
+  }
+  return MakeFailure(detail, absl::StrCat("session ", key.session.value(), " epoch ",
+                                          key.epoch.value(), ": ", message));
+}
+
+absl::Status HeadCore::CheckRun(const RunAttempt& run) const {
+  const auto invalid = [&](const std::string& message) {
+    return Fail(FailureKind::kInvalidRequest, run.key, message);
+  };
+  if (run.prompt.empty()) return invalid("the prompt has no tokens");
+  for (const std::vector<int32_t>* tokens : {&run.prompt, &run.delivered}) {
+    for (const int32_t token : *tokens) {
+      if (token < 0 || token >= options_.vocab_size) {
+        return invalid(
+            absl::StrCat("token ", token, " is not in the vocabulary of ", options_.vocab_size));
+      }
+    }
+  }
+  if (run.new_tokens_max < 1) {
+    return invalid(absl::StrCat("new_tokens_max is ", run.new_tokens_max));
+  }
+  if (run.route.empty()) return invalid("the route has no stages");
+  const int32_t limit = std::min(options_.context_tokens_max, run.tokens_max);
+  const size_t prefix = run.prompt.size() + run.delivered.size();
+  if (limit < 1 || prefix > static_cast<size_t>(limit)) {
+    return invalid(absl::StrCat(prefix, " tokens of prompt and prefix exceed the ", limit,
+                                " that the attempt has room for"));
+  }
+  return ValidateSampling(run.sampling, options_.vocab_size);
+}
+
+absl::Status HeadCore::OnRun(RunAttempt run, Instant now) {
+  const AttemptKey key = run.key;
+  const auto check = [&]() -> absl::Status {
+    SL_RETURN_IF_ERROR(halted_);
+    if (attempts_.contains(key)) {
+      return Fail(FailureKind::kStepConflict, key, "the attempt already runs");
+    }
+    SL_RETURN_IF_ERROR(CheckRun(run));
+    if (run.budget <= absl::ZeroDuration()) {
+      return Fail(FailureKind::kDeadlineExceeded, key, "no budget left");
+    }
+    if (attempts_.size() >= options_.attempts_max) {
+      return Fail(FailureKind::kOverloaded, key,
+                  absl::StrCat(attempts_.size(), " attempts run, the most there may be"));
+    }
+    return absl::OkStatus();
+  };
+  if (absl::Status status = check(); !status.ok()) {
+    ++stats_.attempts_refused;
+    return status;
+  }
+
+  Attempt attempt;
+  attempt.prefix = run.prompt;
+  attempt.prefix.insert(attempt.prefix.end(), run.delivered.begin(), run.delivered.end());
+  attempt.sampler =
+      std::make_shared<Sampler>(run.sampling, options_.vocab_size, run.prompt, run.delivered);
+  attempt.started = now;
+  attempt.progress = now;
+  attempt.deadline = now + run.budget;
+  attempt.tokens_limit = std::min(options_.context_tokens_max, run.tokens_max);
+  attempt.generated = static_cast<uint32_t>(run.delivered.size());
+  const bool has_all = run.delivered.size() >= static_cast<size_t>(run.new_tokens_max);
+  attempt.run = std::move(run);
+  const auto it = attempts_.emplace(key, std::move(attempt)).first;
+  ++stats_.attempts_started;
+  if (has_all) {
+    End(it, absl::OkStatus(), FinishReason::kLength);
+    return absl::OkStatus();
+  }
+  filling_.push_back(key);
+  SendChunks(now);
+  FlushSteps();
+  return absl::OkStatus();
+}
+
+// The one place where an attempt ends.
+void HeadCore::End(Attempts::iterator it, absl::Status status, FinishReason reason,
+                   int32_t stop_token) {
+  Attempt& attempt = it->second;
+  for (const auto& [step, flight] : attempt.flights) {
+    if (flight.is_prefill) --chunks_in_flight_;
+  }
+  filling_.erase(std::remove(filling_.begin(), filling_.end(), it->first), filling_.end());
+  if (attempt.first_token) attempt.timings.decode = attempt.last_token - *attempt.first_token;
+  ++stats_.attempts_ended;
+  if (!status.ok()) ++stats_.attempts_failed;
+  actions_.ends.push_back({.key = it->first,
+                           .status = std::move(status),
+                           .reason = reason,
+                           .tokens = attempt.generated,
+                           .stop_token = stop_token,
+                           .timings = attempt.timings});
+  attempts_.erase(it);
+}
+
+void HeadCore::OnRowFailure(const RowFailure& failure, Instant now) {
+  EndOverdue(now);
+  const auto it = attempts_.find(failure.key.attempt);
+  const FailureKind kind = FailureKindOf(failure.status);
+  // A copy of a step that computes does no harm, and neither does one of a step long done; but
+  // other content under a known key means that somebody lies.
+  const bool matters =
+      it != attempts_.end() && kind != FailureKind::kStepInFlight &&
+      (kind == FailureKind::kStepConflict || it->second.flights.contains(failure.key.step));
+  if (!matters) {
+    ++stats_.failures_ignored;
+    return;
+  }
+  End(it, failure.status.ok()
+              ? Fail(FailureKind::kUncertain, failure.key.attempt, "a step failed without a reason")
+              : failure.status);
+  SendChunks(now);
+  FlushSteps();
+}
+
+void HeadCore::OnCancel(const AttemptKey& key, Instant now) {
+  const auto it = attempts_.find(key);
+  if (it == attempts_.end()) return;
+  End(it, Fail(FailureKind::kCancelled, key, "cancelled"));
+  SendChunks(now);
+  FlushSteps();
+}
+
+void HeadCore::OnFence(SessionId session, Epoch epoch, FailureKind kind, Instant now) {
+  if (kind == FailureKind::kNone) kind = FailureKind::kCancelled;
+  auto it = attempts_.lower_bound({.session = session, .epoch = Epoch()});
+  while (it != attempts_.end() && it->first.session == session && it->first.epoch <= epoch) {
+    const auto fenced = it++;
+    End(fenced, Fail(kind, fenced->first, "fenced"));
+  }
+  SendChunks(now);
+  FlushSteps();
+}
+
+void HeadCore::Halt(const absl::Status& reason, Instant /*now*/) {
+  SL_CHECK(!reason.ok());
+  halted_ = reason;
+  while (!attempts_.empty()) End(attempts_.begin(), reason);
+  finishes_.clear();
+  outgoing_ = {};
+}
+
+void HeadCore::OnTick(Instant now) {
+  EndOverdue(now);
+  SendChunks(now);
+  StartFinish();
+  FlushSteps();
+}
+
+void HeadCore::EndOverdue(Instant now) {
+  for (auto it = attempts_.begin(); it != attempts_.end();) {
+    const auto attempt = it++;
+    if (WakeOf(attempt->second) > now) continue;
+    if (attempt->second.deadline <= now) {
+      End(attempt,
+          Fail(FailureKind::kDeadlineExceeded, attempt->first, "the budget of the attempt ended"));
+      continue;
+    }
+    ++stats_.step_timeouts;
+    End(attempt, TimedOut(attempt->second));
+  }
+}
+
+Instant HeadCore::WakeOf(const Attempt& attempt) const {
+  const bool is_waiting = attempt.finishing.has_value() || !attempt.flights.empty();
+  if (!is_waiting) return attempt.deadline;
+  Instant since = attempt.progress;
+  if (!attempt.finishing) since = std::max(since, attempt.flights.begin()->second.sent);
+  return std::min(attempt.deadline, since + options_.step_timeout);
+}
+
+Instant HeadCore::NextWake() const {
+  Instant wake = Instant::InfiniteFuture();
+  for (const auto& [key, attempt] : attempts_) wake = std::min(wake, WakeOf(attempt));
+  return wake;
+}
+
+// Names the stages that may hold the step; the one to blame, when only one may.
+absl::Status HeadCore::TimedOut(const Attempt& attempt) const {
+  const std::vector<RouteStage>& route = attempt.run.route;
+  const bool is_here = attempt.finishing.has_value() || route.size() == 1 ||
+                       !attempt.flights.begin()->second.own_layers_done;
+  const StepIndex step = attempt.finishing ? *attempt.finishing : attempt.flights.begin()->first;
+  std::vector<std::string> suspects;
+  if (is_here) {
+    suspects.push_back(NameOf(route[0], 0));
+  } else {
+    for (size_t i = 1; i < route.size(); ++i) suspects.push_back(NameOf(route[i], i));
+  }
+  FailureDetail detail{.kind = FailureKind::kStreamReset,
+                       .session = attempt.run.key.session,
+                       .epoch = attempt.run.key.epoch,
+                       .step = step};
+  if (suspects.size() == 1) {
+    const RouteStage& suspect = is_here ? route[0] : route[1];
+    detail.node = suspect.node;
+    detail.layers = suspect.layers;
+  }
+  return MakeFailure(
+      detail, absl::StrCat("session ", attempt.run.key.session.value(), " epoch ",
+                           attempt.run.key.epoch.value(), ": step ", step.value(),
+                           " was not answered in ", absl::FormatDuration(options_.step_timeout),
+                           "; it may be held by ", absl::StrJoin(suspects, " or ")));
+}
+
+}  // namespace shardline

@@ -1,0 +1,311 @@
+// How attempts come and go: OPEN, FENCE, the local deadline, and what is remembered of them.
+
+#include <algorithm>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "node/stage/stage_core.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kRouteStagesMax = 256;
+constexpr absl::Duration kBudgetMax = absl::Hours(24);
+constexpr uint64_t kEpochMax = ~uint64_t{0};
+
+std::string NameOf(const AttemptKey& key) {
+  return absl::StrCat("session ", key.session.value(), " epoch ", key.epoch.value());
+}
+
+bool SameContent(const OpenAttempt& a, const OpenAttempt& b) {
+  return a.recipe == b.recipe && a.stage_index == b.stage_index && a.route == b.route &&
+         a.tokens_max == b.tokens_max;
+}
+
+}  // namespace
+
+std::string Recipe::ToString() const {
+  return absl::StrCat("model ", model_id.value(), ", numerics ", numerics_id.value(), ", plan ",
+                      plan_epoch.value());
+}
+
+absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) {
+  ExpireAttempts(now);
+  if (absl::Status status = CheckOpen(open); !status.ok()) {
+    ++stats_.opens_refused;
+    return status;
+  }
+  const AttemptKey& key = open.key;
+  const auto older = attempts_.find(key.session);
+  if (older != attempts_.end() && older->second.open.key.epoch == key.epoch) {
+    term_ = open.term;
+    return OpenReply{.pages_reserved = older->second.pages_reserved,
+                     .pages_free = kv_.pages_free()};
+  }
+  if (absl::Status status = kv_.Reserve(key, open.tokens_max); !status.ok()) {
+    ++stats_.opens_refused;
+    FailureDetail detail = FailureDetailOf(status);
+    detail.node = options_.node;
+    detail.layers = options_.layers;
+    return WithFailureDetail(status, detail);
+  }
+  if (older != attempts_.end()) {
+    Close(older);
+    ++stats_.attempts_fenced;
+  }
+  term_ = open.term;
+  const Instant deadline = now + open.budget;
+  const Instant reclaim = deadline + options_.reclaim_grace;
+  attempts_.emplace(key.session, Attempt{.open = open,
+                                         .pages_reserved = kv_.PagesOf(key),
+                                         .deadline = deadline,
+                                         .reclaim = reclaim,
+                                         .ledger = StepLedger(key)});
+  reclaims_.emplace(reclaim.since_origin(), key.session);
+  closed_.erase(key.session);
+  RaiseFence(key.session, key.epoch);
+  ++stats_.attempts_opened;
+  return OpenReply{.pages_reserved = kv_.PagesOf(key), .pages_free = kv_.pages_free()};
+}
+
+absl::Status StageCore::CheckOpen(const OpenAttempt& open) const {
+  const AttemptKey& key = open.key;
+  const auto refuse = [&](FailureKind kind, const std::string& message) {
+    FailureDetail detail{.kind = kind,
+                         .session = key.session,
+                         .epoch = key.epoch,
+                         .node = options_.node,
+                         .layers = options_.layers};
+    if (kind == FailureKind::kOverloaded) detail.retry_after = absl::Seconds(1);
+    return MakeFailure(detail, absl::StrCat("open ", NameOf(key), " at node ",
+                                            options_.node.value(), ": ", message));
+  };
+  if (open.incarnation != options_.incarnation) {
+    return refuse(FailureKind::kWorkerDeath,
+                  absl::StrCat("this is incarnation ", options_.incarnation.value(), ", not ",
+                               open.incarnation.value()));
+  }
+  if (open.term < term_) {
+    return refuse(FailureKind::kStaleEpoch,
+                  absl::StrCat("term ", open.term.value(), " is older than term ", term_.value()));
+  }
+  if (key.epoch.value() == 0 || key.epoch.value() == kEpochMax) {
+    return refuse(FailureKind::kInvalidRequest, "no such epoch");
+  }
+  if (open.recipe != options_.recipe) {
+    return refuse(FailureKind::kIncompatibleRecipe,
+                  absl::StrCat("asks for ", open.recipe.ToString(), "; the shard holds ",
+                               options_.recipe.ToString()));
+  }
+  SL_RETURN_IF_ERROR(CheckRoute(open));
+  if (open.tokens_max < 1 || open.tokens_max > options_.context_tokens_max) {
+    return refuse(FailureKind::kInvalidRequest,
+                  absl::StrCat("tokens_max is ", open.tokens_max, ", not in [1, ",
+                               options_.context_tokens_max, "]"));
+  }
+  if (open.budget > kBudgetMax) {
+    return refuse(FailureKind::kInvalidRequest, "the budget is longer than a day");
+  }
+  if (open.budget <= absl::ZeroDuration()) {
+    return refuse(FailureKind::kDeadlineExceeded, "no budget left");
+  }
+  const auto it = attempts_.find(key.session);
+  if (it != attempts_.end() && it->second.open.key.epoch == key.epoch) {
+    if (SameContent(it->second.open, open)) return absl::OkStatus();
+    return refuse(FailureKind::kStepConflict, "it is open with other content");
+  }
+  SL_RETURN_IF_ERROR(CheckFence(key));
+  if (!fences_.contains(key.session) && key.session < floor_) {
+    return refuse(FailureKind::kOverloaded,
+                  absl::StrCat("sessions below ", floor_.value(), " are forgotten here"));
+  }
+  if (it == attempts_.end() && attempts_.size() >= options_.attempts_max) {
+    return refuse(FailureKind::kOverloaded,
+                  absl::StrCat(attempts_.size(), " attempts are open, the most there may be"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageCore::CheckRoute(const OpenAttempt& open) const {
+  const auto refuse = [&](FailureKind kind, const std::string& message) {
+    return MakeFailure(
+        FailureDetail{.kind = kind,
+                      .session = open.key.session,
+                      .epoch = open.key.epoch,
+                      .node = options_.node,
+                      .layers = options_.layers},
+        absl::StrCat("open ", NameOf(open.key), " at node ", options_.node.value(), ": ", message));
+  };
+  const std::vector<RouteStage>& route = open.route;
+  if (route.empty() || route.size() > kRouteStagesMax || open.stage_index >= route.size()) {
+    return refuse(FailureKind::kInvalidRequest,
+                  absl::StrCat("stage ", open.stage_index, " of a route of ", route.size()));
+  }
+  const RouteStage& own = route[open.stage_index];
+  if (own.node != options_.node || own.incarnation != options_.incarnation) {
+    return refuse(FailureKind::kInvalidRequest,
+                  absl::StrCat("stage ", open.stage_index, " of the route is node ",
+                               own.node.value(), " incarnation ", own.incarnation.value()));
+  }
+  if (own.layers != options_.layers) {
+    return refuse(FailureKind::kIncompatibleRecipe,
+                  absl::StrCat("the route expects ", own.layers.ToString(), ", the shard holds ",
+                               options_.layers.ToString()));
+  }
+  if ((open.stage_index == 0) != options_.is_head) {
+    return refuse(FailureKind::kIncompatibleRecipe,
+                  options_.is_head ? "the shard is a head, the route has it as a later stage"
+                                   : "the shard is not a head");
+  }
+  int32_t next_layer = 0;
+  std::set<NodeId> nodes;
+  for (const RouteStage& stage : route) {
+    if (stage.layers.begin != next_layer || stage.layers.end <= stage.layers.begin) {
+      return refuse(FailureKind::kInvalidRequest,
+                    absl::StrCat("the route has [", stage.layers.begin, ", ", stage.layers.end,
+                                 ") where layer ", next_layer, " should begin"));
+    }
+    next_layer = stage.layers.end;
+    if (stage.node.empty() || !nodes.insert(stage.node).second) {
+      return refuse(FailureKind::kInvalidRequest,
+                    absl::StrCat("the route has node '", stage.node.value(), "' twice or unnamed"));
+    }
+  }
+  if (next_layer != options_.layers_total) {
+    return refuse(FailureKind::kInvalidRequest, absl::StrCat("the route ends at layer ", next_layer,
+                                                             " of ", options_.layers_total));
+  }
+  return absl::OkStatus();
+}
+
+// kStaleEpoch if `key` was fenced, superseded or expired here.
+absl::Status StageCore::CheckFence(const AttemptKey& key) const {
+  const auto fence = fences_.find(key.session);
+  if (fence == fences_.end() || key.epoch >= fence->second) return absl::OkStatus();
+  return MakeFailure(FailureDetail{.kind = FailureKind::kStaleEpoch,
+                                   .session = key.session,
+                                   .epoch = key.epoch,
+                                   .node = options_.node,
+                                   .layers = options_.layers},
+                     absl::StrCat(NameOf(key), " is fenced at node ", options_.node.value(),
+                                  ": the lowest epoch is ", fence->second.value()));
+}
+
+FenceReply StageCore::Fence(SessionId session, Epoch epoch, Term term, Instant now) {
+  ExpireAttempts(now);
+  if (term < term_) {
+    ++stats_.fences_ignored;
+    return {};
+  }
+  term_ = term;
+  FenceReply reply;
+  const auto it = attempts_.find(session);
+  if (it != attempts_.end() && it->second.open.key.epoch <= epoch) {
+    reply = Close(it);
+    ++stats_.attempts_fenced;
+  }
+  // The largest epoch never opens, so stopping at it loses nothing.
+  RaiseFence(session, epoch.value() == kEpochMax ? epoch : epoch.Next());
+  return reply;
+}
+
+// Also the tombstone of sessions never seen. When the table is full, the oldest session without
+// an open attempt is forgotten, and with it the right of every unknown session below it to open:
+// what is forgotten can never be taken for new.
+void StageCore::RaiseFence(SessionId session, Epoch lowest) {
+  const auto [it, is_new] = fences_.try_emplace(session, lowest);
+  it->second = std::max(it->second, lowest);
+  if (!is_new) return;
+  if (!attempts_.contains(session)) closed_.insert(session);
+  if (fences_.size() <= options_.sessions_max) return;
+  SL_CHECK(!closed_.empty());
+  const SessionId oldest = *closed_.begin();
+  closed_.erase(closed_.begin());
+  fences_.erase(oldest);
+  floor_ = std::max(floor_, oldest.Next());
+}
+
+FenceReply StageCore::Close(Attempts::iterator it) {
+  const AttemptKey key = it->second.open.key;
+  FenceReply reply;
+  reply.buffers_released = static_cast<int32_t>(it->second.ledger.retained_count());
+  for (auto row = waiting_.begin(); row != waiting_.end();) {
+    if (row->row.key.attempt != key) {
+      ++row;
+      continue;
+    }
+    kv_.Unpin(key);
+    ++reply.buffers_released;
+    row = waiting_.erase(row);
+  }
+  for (auto& [id, rows] : running_) {
+    for (PendingRow& row : rows) {
+      if (row.row.key.attempt == key) row.discarded = true;
+    }
+  }
+  const ReleasedPages released = kv_.Release(key);
+  reply.pages_released = released.page_count;
+  reply.pages_pinned = released.pinned_remain;
+  reclaims_.erase({it->second.reclaim.since_origin(), key.session});
+  attempts_.erase(it);
+  closed_.insert(key.session);
+  return reply;
+}
+
+FenceReply StageCore::CloseAll(Instant now) {
+  ExpireAttempts(now);
+  FenceReply sum;
+  while (!attempts_.empty()) {
+    const AttemptKey key = attempts_.begin()->second.open.key;
+    const FenceReply reply = Close(attempts_.begin());
+    RaiseFence(key.session, key.epoch.Next());
+    ++stats_.attempts_fenced;
+    sum.pages_released += reply.pages_released;
+    sum.buffers_released += reply.buffers_released;
+    sum.pages_pinned = sum.pages_pinned || reply.pages_pinned;
+  }
+  return sum;
+}
+
+void StageCore::ExpireAttempts(Instant now) {
+  while (!reclaims_.empty() && reclaims_.begin()->first <= now.since_origin()) {
+    const auto it = attempts_.find(reclaims_.begin()->second);
+    SL_CHECK(it != attempts_.end());
+    const AttemptKey key = it->second.open.key;
+    Close(it);
+    RaiseFence(key.session, key.epoch.Next());
+    ++stats_.attempts_expired;
+  }
+}
+
+absl::StatusOr<const OpenAttempt*> StageCore::CheckRun(const AttemptKey& key, Term term,
+                                                       Incarnation incarnation) const {
+  const auto refuse = [&](FailureKind kind, const std::string& message) {
+    return MakeFailure(
+        FailureDetail{.kind = kind,
+                      .session = key.session,
+                      .epoch = key.epoch,
+                      .node = options_.node,
+                      .layers = options_.layers},
+        absl::StrCat("run ", NameOf(key), " at node ", options_.node.value(), ": ", message));
+  };
+  if (incarnation != options_.incarnation) {
+    return refuse(FailureKind::kWorkerDeath,
+                  absl::StrCat("this is incarnation ", options_.incarnation.value(), ", not ",
+                               incarnation.value()));
+  }
+  if (term < term_) {
+    return refuse(FailureKind::kStaleEpoch,
+                  absl::StrCat("term ", term.value(), " is older than term ", term_.value()));
+  }
+  if (!options_.is_head) return refuse(FailureKind::kInvalidRequest, "the shard is not a head");
+  const auto it = attempts_.find(key.session);
+  if (it != attempts_.end() && it->second.open.key.epoch == key.epoch) return &it->second.open;
+  SL_RETURN_IF_ERROR(CheckFence(key));
+  return refuse(FailureKind::kCacheMiss, "the attempt is not open here");
+}
+
+}  // namespace shardline

@@ -1,0 +1,262 @@
+// How rows arrive: the judgement of each, in the order fence, hop, ledger, length, budget.
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "node/stage/stage_core.h"
+#include "xxhash.h"
+
+namespace shardline {
+namespace {
+
+uint64_t DigestOf(const BundleRow& row, const void* content, size_t content_bytes) {
+  const uint32_t head[4] = {static_cast<uint32_t>(row.position),
+                            static_cast<uint32_t>(row.token_count), row.flags, row.hop};
+  return XXH3_64bits_withSeed(content, content_bytes, XXH3_64bits(head, sizeof(head)));
+}
+
+}  // namespace
+
+absl::Status StageCore::Blame(FailureKind kind, const StepKey& key,
+                              const std::string& message) const {
+  return MakeFailure(
+      FailureDetail{.kind = kind,
+                    .session = key.attempt.session,
+                    .epoch = key.attempt.epoch,
+                    .step = key.step,
+                    .node = options_.node,
+                    .layers = options_.layers},
+      absl::StrCat("session ", key.attempt.session.value(), " epoch ", key.attempt.epoch.value(),
+                   " step ", key.step.value(), " at node ", options_.node.value(), " (",
+                   options_.layers.ToString(), "): ", message));
+}
+
+StagePeer StageCore::UpstreamOf(const Attempt& attempt) const {
+  const OpenAttempt& open = attempt.open;
+  return open.stage_index == 0 ? StagePeer{} : open.route[open.stage_index - 1].peer();
+}
+
+const RouteStage& StageCore::DownstreamOf(const Attempt& attempt) const {
+  const OpenAttempt& open = attempt.open;
+  return open.route[(open.stage_index + 1) % open.route.size()];
+}
+
+void StageCore::Refuse(const StagePeer& to, const StepKey& key, absl::Status status) {
+  ++stats_.rows_refused;
+  actions_.refusals.push_back({.to = to, .failure = {.key = key, .status = std::move(status)}});
+}
+
+// What concerns the bundle as a whole: its counts, and that its content is as long as they say.
+absl::Status StageCore::CheckShape(const StagePeer& from, const StageBundle& bundle) const {
+  const auto malformed = [&](const std::string& message) {
+    return MakeFailure(
+        FailureDetail{.kind = FailureKind::kMalformedBundle, .node = options_.node},
+        absl::StrCat("bundle from ", from.is_own_head() ? "the own head" : from.node.value(),
+                     " at node ", options_.node.value(), ": ", message));
+  };
+  if (bundle.rows.size() > options_.bundle_rows_max) {
+    return malformed(absl::StrCat(bundle.rows.size(), " rows"));
+  }
+  int64_t token_count = 0;
+  for (const BundleRow& row : bundle.rows) {
+    if (row.token_count < 0) return malformed("a negative token count");
+    token_count += row.token_count;
+  }
+  if (token_count > options_.bundle_tokens_max) {
+    return malformed(absl::StrCat(token_count, " tokens"));
+  }
+  if (from.is_own_head()) {
+    if (!options_.is_head) return malformed("the shard is not a head");
+    if (bundle.hidden != nullptr) return malformed("hidden state where tokens belong");
+    if (static_cast<int64_t>(bundle.tokens.size()) != token_count) {
+      return malformed(
+          absl::StrCat(bundle.tokens.size(), " token ids for ", token_count, " tokens"));
+    }
+    return absl::OkStatus();
+  }
+  if (!bundle.tokens.empty()) return malformed("token ids where hidden state belongs");
+  const size_t bytes =
+      static_cast<size_t>(token_count) * static_cast<size_t>(options_.hidden_dim) * sizeof(float);
+  const size_t given = bundle.hidden == nullptr ? 0 : bundle.hidden->size();
+  if (given != bytes) {
+    return malformed(absl::StrCat(given, " bytes of hidden state for ", token_count, " tokens"));
+  }
+  return absl::OkStatus();
+}
+
+void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now) {
+  ExpireAttempts(now);
+  ++stats_.bundles;
+  if (const absl::Status status = CheckShape(from, bundle); !status.ok()) {
+    for (const BundleRow& row : bundle.rows) {
+      FailureDetail detail = FailureDetailOf(status);
+      detail.session = row.key.attempt.session;
+      detail.epoch = row.key.attempt.epoch;
+      detail.step = row.key.step;
+      Refuse(from, row.key, WithFailureDetail(status, detail));
+    }
+    return;
+  }
+  int64_t at = 0;
+  for (const BundleRow& row : bundle.rows) {
+    PendingRow pending{.row = row, .deadline = now + row.budget, .hidden = bundle.hidden};
+    pending.hidden_row = at;
+    if (from.is_own_head()) {
+      pending.tokens.assign(bundle.tokens.begin() + at,
+                            bundle.tokens.begin() + at + row.token_count);
+    }
+    at += row.token_count;
+    const StepKey key = row.key;
+    if (absl::Status status = TakeRow(from, std::move(pending), now); !status.ok()) {
+      Refuse(from, key, std::move(status));
+    }
+  }
+  StartJobs(now);
+  FlushOutputs();
+}
+
+absl::StatusOr<StageCore::Attempt*> StageCore::FindOpen(const StepKey& key) {
+  const auto it = attempts_.find(key.attempt.session);
+  if (it != attempts_.end() && it->second.open.key == key.attempt) return &it->second;
+  if (absl::Status status = CheckFence(key.attempt); !status.ok()) {
+    FailureDetail detail = FailureDetailOf(status);
+    detail.step = key.step;
+    return WithFailureDetail(status, detail);
+  }
+  if (!fences_.contains(key.attempt.session) && key.attempt.session < floor_) {
+    return Blame(FailureKind::kStaleEpoch, key, "the session is forgotten");
+  }
+  return Blame(FailureKind::kCacheMiss, key, "the attempt is not open here");
+}
+
+absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Instant now) {
+  const BundleRow& row = pending.row;
+  SL_ASSIGN_OR_RETURN(Attempt * attempt, FindOpen(row.key));
+  pending.deadline = std::min(pending.deadline, attempt->deadline);
+
+  const OpenAttempt& open = attempt->open;
+  if (IsHeadOf(*attempt) && row.hop == open.route.size()) {
+    return TakeReturn(from, *attempt, pending, now);
+  }
+  if (row.hop != open.stage_index) {
+    return Blame(
+        FailureKind::kMalformedBundle, row.key,
+        absl::StrCat("hop ", row.hop, " at stage ", open.stage_index, " of ", open.route.size()));
+  }
+  if (from != UpstreamOf(*attempt)) {
+    return Blame(FailureKind::kMalformedBundle, row.key,
+                 absl::StrCat("node '", from.node.value(), "' is not the stage before this one"));
+  }
+  if (row.token_count < 1) {
+    return Blame(FailureKind::kMalformedBundle, row.key, "no tokens");
+  }
+
+  const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
+  pending.digest =
+      from.is_own_head()
+          ? DigestOf(row, pending.tokens.data(), pending.tokens.size() * sizeof(int32_t))
+          : DigestOf(row, pending.hidden->data() + token_bytes * pending.hidden_row,
+                     token_bytes * static_cast<size_t>(row.token_count));
+  SL_ASSIGN_OR_RETURN(const StepVerdict verdict,
+                      attempt->ledger.Judge(row.key.step, pending.digest));
+  if (verdict == StepVerdict::kInFlight) {
+    ++stats_.rows_in_flight_copies;
+    return Blame(FailureKind::kStepInFlight, row.key, "the step is computing");
+  }
+  const bool has_budget = pending.deadline > now;
+  if (verdict == StepVerdict::kReplay) {
+    if (!has_budget) return Blame(FailureKind::kDeadlineExceeded, row.key, "no budget left");
+    ++stats_.rows_replayed;
+    return Emit(*attempt, pending, attempt->ledger.OutputOf(row.key.step), now);
+  }
+
+  const AttemptKey& key = row.key.attempt;
+  if (absl::Status status = kv_.CheckAppend(key, row.position, row.token_count); !status.ok()) {
+    return Blame(FailureKindOf(status), row.key, std::string(status.message()));
+  }
+  if (!has_budget) return Blame(FailureKind::kDeadlineExceeded, row.key, "no budget left");
+  if (waiting_.size() >= options_.rows_waiting_max) {
+    return Blame(FailureKind::kOverloaded, row.key,
+                 absl::StrCat(waiting_.size(), " rows wait for the device"));
+  }
+  SL_ASSIGN_OR_RETURN(const std::span<const int32_t> pages,
+                      kv_.Append(key, row.position, row.token_count));
+  pending.pages.assign(pages.begin(), pages.end());
+  kv_.Pin(key);
+  attempt->ledger.Begin(row.key.step, pending.digest);
+  waiting_.push_back(std::move(pending));
+  return absl::OkStatus();
+}
+
+// A row back at the head's node: for the head core, if it can be true at all.
+absl::Status StageCore::TakeReturn(const StagePeer& from, const Attempt& attempt,
+                                   const PendingRow& pending, Instant now) {
+  const BundleRow& row = pending.row;
+  if (from.is_own_head() || from != attempt.open.route.back().peer()) {
+    return Blame(FailureKind::kMalformedBundle, row.key,
+                 absl::StrCat("node '", from.node.value(), "' is not the last stage"));
+  }
+  if (row.token_count != 1) {
+    return Blame(FailureKind::kMalformedBundle, row.key,
+                 absl::StrCat(row.token_count, " tokens where the last one alone returns"));
+  }
+  if (row.key.step >= attempt.ledger.next()) {
+    return Blame(FailureKind::kStepConflict, row.key, "returned before it was sent");
+  }
+  if (pending.deadline <= now) {
+    return Blame(FailureKind::kDeadlineExceeded, row.key, "no budget left");
+  }
+  outbound_.push_back({.to = {},
+                       .is_return = true,
+                       .row = row,
+                       .output = {.hidden = pending.hidden,
+                                  .row = static_cast<int32_t>(pending.hidden_row),
+                                  .position = row.position,
+                                  .token_count = 1,
+                                  .flags = row.flags}});
+  return absl::OkStatus();
+}
+
+void StageCore::OnRowFailure(const StagePeer& from, RowFailure failure, Instant now) {
+  ExpireAttempts(now);
+  const auto it = attempts_.find(failure.key.attempt.session);
+  if (it == attempts_.end() || it->second.open.key != failure.key.attempt) return;
+  const Attempt& attempt = it->second;
+  // Only the stage that was given the step can say that it failed there.
+  if (attempt.open.route.size() < 2 || from != DownstreamOf(attempt).peer()) return;
+  if (failure.key.step >= attempt.ledger.next()) return;
+  if (failure.status.ok()) {
+    failure.status = Blame(FailureKind::kUncertain, failure.key,
+                           absl::StrCat("node ", from.node.value(), " failed it without a reason"));
+  }
+  ++stats_.failures_passed;
+  actions_.refusals.push_back({.to = UpstreamOf(attempt), .failure = std::move(failure)});
+}
+
+void StageCore::OnLinkLost(const StagePeer& peer, Instant now) {
+  ExpireAttempts(now);
+  for (const auto& [session, attempt] : attempts_) {
+    const RouteStage& next = DownstreamOf(attempt);
+    if (attempt.open.route.size() < 2 || next.peer() != peer) continue;
+    const StepLedger& ledger = attempt.ledger;
+    for (StepIndex step = ledger.first_retained(); step < ledger.next(); step = step.Next()) {
+      const StepKey key{.attempt = attempt.open.key, .step = step};
+      Refuse(UpstreamOf(attempt), key,
+             MakeFailure(FailureDetail{.kind = FailureKind::kStreamReset,
+                                       .session = session,
+                                       .epoch = key.attempt.epoch,
+                                       .step = step,
+                                       .node = peer.node,
+                                       .layers = next.layers},
+                         absl::StrCat("the link from node ", options_.node.value(), " to node ",
+                                      peer.node.value(), " (", next.layers.ToString(),
+                                      ") broke with the step on its way")));
+    }
+  }
+}
+
+}  // namespace shardline

@@ -1,0 +1,72 @@
+#pragma once
+
+// The receiving side of a node's data plane: Open, Fence, and the receiving end of links.
+//
+// Parses, posts, replies; judges nothing about sessions. A link whose first frame is no hello, or
+// that breaks any rule of link.proto, gets a refusal and a clean end; whatever a peer sends, the
+// process lives on.
+
+#include <grpcpp/impl/service_type.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/failure.h"
+#include "node/stage/stage_bundle.h"
+#include "node/transport/link_handshake.h"
+#include "proto/wire/link_codec.h"
+
+namespace shardline {
+
+// How far a sender may run ahead, and when it hears that it may go on.
+struct LinkWindow {
+  uint32_t credit_bundles = 64;
+  uint64_t credit_bytes = 64 << 20;
+  absl::Duration ack_delay = absl::Milliseconds(20);  // After the last bundle.
+};
+
+// One accepted link, for whoever wants to answer on it. Outlives its stream: answers that come
+// too late are dropped. Any thread.
+class LinkHandle {
+ public:
+  virtual ~LinkHandle() = default;
+
+  virtual const StagePeer& peer() const = 0;
+
+  // The stage took this bundle and every earlier one. Written lazily.
+  virtual void Ack(uint64_t sequence) = 0;
+
+  virtual void SendRowFailure(const RowFailure& failure) = 0;
+
+  // Refuses whatever may still come, with this reason. REQUIRES: !reason.ok().
+  virtual void Close(const absl::Status& reason) = 0;
+};
+
+struct FenceOrder {
+  SessionId session;
+  Epoch epoch;
+  Term term;
+  FailureKind reason = FailureKind::kNone;
+};
+
+// Where the node listens. Called on gRPC threads and must not block. The replies may be called
+// from any thread, once.
+struct ShardEvents {
+  std::function<std::optional<LinkIdentity>()> identity;
+  std::function<void(OpenAttempt, std::function<void(absl::StatusOr<OpenReply>)>)> on_open;
+  std::function<void(FenceOrder, std::function<void(FenceReply)>)> on_fence;
+  // A hello was accepted; bundles of this link come after it, in order, then on_link_closed.
+  std::function<void(std::shared_ptr<LinkHandle>)> on_link_opened;
+  std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
+  std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
+};
+
+// `limits.hidden_dim` is set by each link from the identity.
+std::unique_ptr<grpc::Service> MakeShardService(ShardEvents events, const LinkLimits& limits,
+                                                const LinkWindow& window);
+
+}  // namespace shardline

@@ -1,0 +1,242 @@
+#include "node/transport/stage_conversion.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/failure.h"
+#include "base/status_macros.h"
+#include "proto/wire/failure_conversion.h"
+#include "proto/wire/message_conversion.h"
+
+namespace shardline {
+namespace {
+
+constexpr size_t kAddressBytesMax = 512;
+
+absl::Status Invalid(const std::string& what) {
+  return MakeFailure(FailureKind::kInvalidRequest, what);
+}
+
+absl::StatusOr<int32_t> ToInt32(uint32_t value, const char* field) {
+  if (value > static_cast<uint32_t>(std::numeric_limits<int32_t>::max())) {
+    return Invalid(absl::StrCat(field, ": ", value, " is out of range"));
+  }
+  return static_cast<int32_t>(value);
+}
+
+absl::Status CheckCount(int count, int count_max, const char* field) {
+  if (count <= count_max) return absl::OkStatus();
+  return Invalid(absl::StrCat(field, ": ", count, " entries; at most ", count_max));
+}
+
+absl::StatusOr<SamplingParams> FromProto(const v1::Sampling& message) {
+  SL_RETURN_IF_ERROR(
+      CheckCount(static_cast<int>(message.logit_bias().size()), kLogitBiasMax, "logit_bias"));
+  SamplingParams params;
+  params.temperature = message.temperature();
+  SL_ASSIGN_OR_RETURN(params.top_k, ToInt32(message.top_k(), "top_k"));
+  // Fields for which 0 is the wire's word for "off".
+  params.top_p = message.top_p() == 0.0F ? 1.0F : message.top_p();
+  params.min_p = message.min_p();
+  params.repetition_penalty =
+      message.repetition_penalty() == 0.0F ? 1.0F : message.repetition_penalty();
+  params.frequency_penalty = message.frequency_penalty();
+  params.presence_penalty = message.presence_penalty();
+  params.seed = message.seed();
+  params.logit_bias.assign(message.logit_bias().begin(), message.logit_bias().end());
+  std::sort(params.logit_bias.begin(), params.logit_bias.end());
+  params.logprobs = message.logprobs();
+  SL_ASSIGN_OR_RETURN(params.top_logprobs, ToInt32(message.top_logprobs(), "top_logprobs"));
+  return params;
+}
+
+v1::RunTimings ToProto(const RunTimings& timings) {
+  v1::RunTimings message;
+  message.set_prefill_us(absl::ToInt64Microseconds(timings.prefill));
+  message.set_decode_us(absl::ToInt64Microseconds(timings.decode));
+  message.set_laps(timings.laps);
+  message.set_lap_us(absl::ToInt64Microseconds(timings.lap_time));
+  message.set_head_compute_us(absl::ToInt64Microseconds(timings.head_compute));
+  return message;
+}
+
+}  // namespace
+
+v1::Recipe ToProto(const Recipe& recipe) {
+  v1::Recipe message;
+  message.set_model_id(recipe.model_id.value());
+  message.set_numerics_id(recipe.numerics_id.value());
+  message.set_plan_epoch(recipe.plan_epoch.value());
+  return message;
+}
+
+Recipe FromProto(const v1::Recipe& recipe) {
+  return {.model_id = ModelId(recipe.model_id()),
+          .numerics_id = NumericsId(recipe.numerics_id()),
+          .plan_epoch = PlanEpoch(recipe.plan_epoch())};
+}
+
+v1::RouteStage ToProto(const RouteStage& stage) {
+  v1::RouteStage message;
+  message.set_node_id(stage.node.value());
+  message.set_incarnation(stage.incarnation.value());
+  message.set_address(stage.address);
+  *message.mutable_layers() = ToProto(stage.layers);
+  return message;
+}
+
+absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage) {
+  if (!IsValidNodeId(stage.node_id())) return Invalid("route: a node id that cannot be");
+  if (stage.address().size() > kAddressBytesMax) return Invalid("route: an address too long");
+  RouteStage out;
+  out.node = NodeId(stage.node_id());
+  out.incarnation = Incarnation(stage.incarnation());
+  out.address = stage.address();
+  SL_ASSIGN_OR_RETURN(out.layers, FromProto(stage.layers()));
+  return out;
+}
+
+v1::OpenRequest ToProto(const OpenAttempt& open) {
+  v1::OpenRequest message;
+  message.set_session(open.key.session.value());
+  message.set_epoch(open.key.epoch.value());
+  message.set_term(open.term.value());
+  message.set_incarnation(open.incarnation.value());
+  *message.mutable_recipe() = ToProto(open.recipe);
+  message.set_stage_index(open.stage_index);
+  for (const RouteStage& stage : open.route) *message.add_route() = ToProto(stage);
+  message.set_tokens_max(static_cast<uint32_t>(open.tokens_max));
+  message.set_budget_ms(absl::ToInt64Milliseconds(open.budget));
+  return message;
+}
+
+absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request) {
+  SL_RETURN_IF_ERROR(CheckCount(request.route_size(), kRouteStagesMax, "route"));
+  OpenAttempt open;
+  open.key = {SessionId(request.session()), Epoch(request.epoch())};
+  open.term = Term(request.term());
+  open.incarnation = Incarnation(request.incarnation());
+  open.recipe = FromProto(request.recipe());
+  open.stage_index = request.stage_index();
+  for (const v1::RouteStage& message : request.route()) {
+    SL_ASSIGN_OR_RETURN(RouteStage stage, FromProto(message));
+    open.route.push_back(std::move(stage));
+  }
+  SL_ASSIGN_OR_RETURN(open.tokens_max, ToInt32(request.tokens_max(), "tokens_max"));
+  open.budget = absl::Milliseconds(request.budget_ms());
+  return open;
+}
+
+v1::OpenReply ToProto(const OpenReply& reply) {
+  v1::OpenReply message;
+  message.set_pages_reserved(static_cast<uint32_t>(reply.pages_reserved));
+  message.set_pages_free(static_cast<uint32_t>(reply.pages_free));
+  return message;
+}
+
+v1::FenceReply ToProto(const FenceReply& reply) {
+  v1::FenceReply message;
+  message.set_pages_released(static_cast<uint32_t>(reply.pages_released));
+  message.set_buffers_released(static_cast<uint32_t>(reply.buffers_released));
+  message.set_pages_pinned(reply.pages_pinned);
+  return message;
+}
+
+v1::RowFailure ToProto(const RowFailure& failure) {
+  v1::RowFailure message;
+  message.set_session(failure.key.attempt.session.value());
+  message.set_epoch(failure.key.attempt.epoch.value());
+  message.set_step(failure.key.step.value());
+  *message.mutable_failure() = ToProto(failure.status);
+  return message;
+}
+
+RowFailure FromProto(const v1::RowFailure& failure) {
+  return {
+      .key = {{SessionId(failure.session()), Epoch(failure.epoch())}, StepIndex(failure.step())},
+      .status = FromProto(failure.failure())};
+}
+
+LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
+  SL_CHECK(bundle.tokens.empty());
+  LinkBundle link;
+  link.rows.reserve(bundle.rows.size());
+  for (const BundleRow& row : bundle.rows) {
+    link.rows.push_back({.key = row.key,
+                         .position = row.position,
+                         .token_count = row.token_count,
+                         .hop = static_cast<int32_t>(row.hop),
+                         .budget = row.budget,
+                         .flags = row.flags});
+  }
+  link.hidden_dim = hidden_dim;
+  link.payload = std::move(bundle.hidden);
+  return link;
+}
+
+StageBundle FromLinkBundle(LinkBundle bundle) {
+  StageBundle stage;
+  stage.rows.reserve(bundle.rows.size());
+  for (const LinkRow& row : bundle.rows) {
+    stage.rows.push_back({.key = row.key,
+                          .position = row.position,
+                          .token_count = row.token_count,
+                          .hop = static_cast<uint32_t>(row.hop),
+                          .budget = row.budget,
+                          .flags = row.flags});
+  }
+  stage.hidden = std::move(bundle.payload);
+  return stage;
+}
+
+absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
+  SL_RETURN_IF_ERROR(CheckCount(request.prompt_tokens_size(), kPromptTokensMax, "prompt_tokens"));
+  SL_RETURN_IF_ERROR(
+      CheckCount(request.delivered_tokens_size(), kPromptTokensMax, "delivered_tokens"));
+  SL_RETURN_IF_ERROR(CheckCount(request.stop_tokens_size(), kStopTokensMax, "stop_tokens"));
+  RunRequest out;
+  out.term = Term(request.term());
+  out.incarnation = Incarnation(request.incarnation());
+  RunAttempt& run = out.run;
+  run.key = {SessionId(request.session()), Epoch(request.epoch())};
+  run.prompt.assign(request.prompt_tokens().begin(), request.prompt_tokens().end());
+  run.delivered.assign(request.delivered_tokens().begin(), request.delivered_tokens().end());
+  SL_ASSIGN_OR_RETURN(run.new_tokens_max, ToInt32(request.new_tokens_max(), "new_tokens_max"));
+  SL_ASSIGN_OR_RETURN(run.sampling, FromProto(request.sampling()));
+  run.sampling.logits_digest = request.want_logits_digest();
+  run.stop_tokens.assign(request.stop_tokens().begin(), request.stop_tokens().end());
+  run.budget = absl::Milliseconds(request.budget_ms());
+  return out;
+}
+
+v1::RunAttemptEvent ToProto(const TokenOut& token) {
+  v1::RunAttemptEvent event;
+  v1::RunToken* message = event.mutable_token();
+  message->set_index(token.index);
+  message->set_token(token.token.token);
+  message->set_logprob(token.token.logprob);
+  for (const auto& [id, logprob] : token.token.top_logprobs) {
+    v1::TokenLogprob* top = message->add_top_logprobs();
+    top->set_token(id);
+    top->set_logprob(logprob);
+  }
+  message->set_logits_digest(token.token.logits_digest);
+  return event;
+}
+
+v1::RunAttemptEvent ToProto(const AttemptEnd& end) {
+  SL_CHECK(end.status.ok());
+  v1::RunAttemptEvent event;
+  v1::RunEnd* message = event.mutable_end();
+  message->set_reason(static_cast<v1::FinishReason>(end.reason));
+  message->set_tokens(end.tokens);
+  message->set_stop_token(end.stop_token);
+  *message->mutable_timings() = ToProto(end.timings);
+  return event;
+}
+
+}  // namespace shardline

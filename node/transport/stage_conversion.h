@@ -1,0 +1,56 @@
+#pragma once
+
+// The cores' words to and from the wire's messages.
+//
+// What comes in is foreign: counts have limits, node ids are plain, enums are known; whatever is
+// not fails with kInvalidRequest naming the field. What a core judges (epochs, routes, sampling)
+// is left to the core.
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "node/rounds/run_attempt.h"
+#include "node/stage/stage_bundle.h"
+#include "proto/wire/link_codec.h"
+#include "shardline/v1/head.pb.h"
+#include "shardline/v1/link.pb.h"
+
+namespace shardline {
+
+inline constexpr int kRouteStagesMax = 256;
+inline constexpr int kPromptTokensMax = 1 << 20;
+inline constexpr int kLogitBiasMax = 1024;
+inline constexpr int kStopTokensMax = 64;
+
+v1::Recipe ToProto(const Recipe& recipe);
+Recipe FromProto(const v1::Recipe& recipe);
+
+v1::RouteStage ToProto(const RouteStage& stage);
+absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage);
+
+v1::OpenRequest ToProto(const OpenAttempt& open);
+absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request);
+v1::OpenReply ToProto(const OpenReply& reply);
+v1::FenceReply ToProto(const FenceReply& reply);
+
+v1::RowFailure ToProto(const RowFailure& failure);
+RowFailure FromProto(const v1::RowFailure& failure);
+
+// REQUIRES: rows and hidden agree; no tokens. The sequence is the link's to set.
+LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim);
+StageBundle FromLinkBundle(LinkBundle bundle);
+
+// What the coordinator asks the head to run. `route` and `tokens_max` of the run are filled from
+// the OPEN by whoever has it.
+struct RunRequest {
+  Term term;
+  Incarnation incarnation;
+  RunAttempt run;
+};
+
+absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request);
+v1::RunAttemptEvent ToProto(const TokenOut& token);
+// REQUIRES: end.status is OK.
+v1::RunAttemptEvent ToProto(const AttemptEnd& end);
+
+}  // namespace shardline

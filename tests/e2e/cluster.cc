@@ -1,0 +1,215 @@
+#include "tests/e2e/cluster.h"
+
+#include <grpcpp/grpcpp.h>
+#include <signal.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/synchronization/notification.h"
+#include "base/check.h"
+#include "base/clock.h"
+#include "gtest/gtest.h"
+#include "proto/wire/failure_conversion.h"
+
+namespace shardline::testing {
+namespace {
+
+constexpr absl::Duration kStartTimeout = absl::Seconds(20);
+constexpr absl::Duration kStopTimeout = absl::Seconds(10);
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+Cluster::Cluster(const Options& options) : options_(options), directory_(MakeTestDirectory()) {
+  AddressPipe pipe(directory_, "coordinator.port");
+  coordinator_ = std::make_unique<Process>(Process::Options{
+      .argv = {BinaryPath("shardline-coordinator"), "--listen", "127.0.0.1:0", "--data-dir",
+               directory_ + "/coordinator", "--port-file", pipe.path()},
+      .environment = {},
+      .output_path = directory_ + "/coordinator.log"});
+  coordinator_address_ = pipe.Read(kStartTimeout);
+  SL_CHECK(!coordinator_address_.empty(), Logs());
+  const std::shared_ptr<grpc::Channel> channel = Connect(coordinator_address_);
+  inference_ = v1::Inference::NewStub(channel);
+  admin_ = v1::Admin::NewStub(channel);
+  nodes_.resize(static_cast<size_t>(options_.nodes));
+  for (int i = 0; i < options_.nodes; ++i) {
+    if (options_.proxied) {
+      data_proxies_.push_back(std::make_unique<TcpProxy>());
+      control_proxies_.push_back(std::make_unique<TcpProxy>());
+      control_proxies_.back()->SetTarget(coordinator_address_);
+    }
+    StartNode(i);
+  }
+  const bool joined = Until(kStartTimeout, [this](Cluster&) {
+    return Status().nodes_ready() == static_cast<uint32_t>(options_.nodes);
+  });
+  SL_CHECK(joined, Logs());
+}
+
+Cluster::~Cluster() {
+  for (const auto& node : nodes_) {
+    if (!node) continue;
+    node->Signal(SIGTERM);
+    node->Signal(SIGCONT);
+  }
+  coordinator_->Signal(SIGTERM);
+  for (const auto& node : nodes_) {
+    if (node) node->Wait(kStopTimeout);
+  }
+  coordinator_->Wait(kStopTimeout);
+  const bool failed = ::testing::Test::HasFailure();
+  if (failed) std::fprintf(stderr, "%s", Logs().c_str());
+  nodes_.clear();
+  coordinator_.reset();
+  if (!failed) std::filesystem::remove_all(directory_);
+}
+
+std::string Cluster::NodeName(int index) const {
+  return absl::StrCat("node-", std::string(1, static_cast<char>('a' + index)));
+}
+
+void Cluster::StartNode(int index) {
+  const std::string name = NodeName(index);
+  AddressPipe pipe(directory_, name + ".port");
+  const std::string coordinator =
+      options_.proxied ? control_proxy(index).address() : coordinator_address_;
+  std::vector<std::string> argv = {BinaryPath("shardline-node"),
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--coordinator",
+                                   coordinator,
+                                   "--data-dir",
+                                   directory_ + "/" + name,
+                                   "--node-id",
+                                   name,
+                                   "--memory",
+                                   options_.memory,
+                                   "--threads",
+                                   std::to_string(options_.threads),
+                                   "--port-file",
+                                   pipe.path()};
+  if (!options_.model_dir.empty()) {
+    argv.insert(argv.end(), {"--model-dir", absl::StrReplaceAll(options_.model_dir,
+                                                                {{"%d", std::to_string(index)}})});
+  }
+  if (options_.proxied) argv.insert(argv.end(), {"--advertise", data_proxy(index).address()});
+  auto& node = nodes_[static_cast<size_t>(index)];
+  node.reset();
+  node = std::make_unique<Process>(Process::Options{
+      .argv = argv, .environment = {}, .output_path = absl::StrCat(directory_, "/", name, ".log")});
+  const std::string address = pipe.Read(kStartTimeout);
+  SL_CHECK(!address.empty(), Logs());
+  if (options_.proxied) data_proxy(index).SetTarget(address);
+}
+
+absl::Status Cluster::LoadModel(const v1::LoadModelRequest& request) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(2)));
+  auto reader = admin_->LoadModel(&context, request);
+  v1::LoadModelEvent event;
+  while (reader->Read(&event)) {
+  }
+  return FromGrpcStatus(reader->Finish());
+}
+
+absl::Status Cluster::UnloadModel(const std::string& name) {
+  grpc::ClientContext context;
+  v1::UnloadModelRequest request;
+  request.set_name(name);
+  v1::UnloadModelReply reply;
+  return FromGrpcStatus(admin_->UnloadModel(&context, request, &reply));
+}
+
+Answer Cluster::Generate(const v1::GenerateRequest& request,
+                         const std::function<void(int)>& on_token) {
+  Answer answer;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(3)));
+  auto reader = inference_->Generate(&context, request);
+  v1::GenerateEvent event;
+  while (reader->Read(&event)) {
+    if (event.has_started()) answer.started = event.started();
+    if (event.has_token()) {
+      answer.tokens.push_back(event.token().token().token());
+      answer.digests.push_back(event.token().token().logits_digest());
+      answer.text += event.token().text();
+      if (on_token) on_token(static_cast<int>(answer.tokens.size()));
+    }
+    if (event.has_end()) {
+      answer.end = event.end();
+      answer.text += event.end().text();
+    }
+  }
+  answer.status = FromGrpcStatus(reader->Finish());
+  return answer;
+}
+
+v1::NodeList Cluster::ListNodes() {
+  grpc::ClientContext context;
+  v1::NodeList nodes;
+  const grpc::Status status = admin_->ListNodes(&context, v1::ListNodesRequest(), &nodes);
+  SL_CHECK(status.ok(), status.error_message());
+  return nodes;
+}
+
+v1::ClusterStatus Cluster::Status() {
+  grpc::ClientContext context;
+  v1::ClusterStatus reply;
+  const grpc::Status status = admin_->GetStatus(&context, v1::GetStatusRequest(), &reply);
+  SL_CHECK(status.ok(), status.error_message());
+  return reply;
+}
+
+bool Cluster::Until(absl::Duration timeout, const std::function<bool(Cluster&)>& condition) {
+  const Instant deadline = SystemClock()->Now() + timeout;
+  absl::Notification never;  // Paces the questions; the answer decides.
+  while (!condition(*this)) {
+    if (SystemClock()->Now() >= deadline) return false;
+    never.WaitForNotificationWithTimeout(absl::Milliseconds(20));
+  }
+  return true;
+}
+
+CommandResult Cluster::Shardctl(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {BinaryPath("shardctl"), "--endpoint", coordinator_address_});
+  return RunCommand(arguments);
+}
+
+std::string Cluster::Logs() const {
+  std::string logs;
+  for (const auto& entry : std::filesystem::directory_iterator(directory_)) {
+    if (entry.path().extension() != ".log") continue;
+    absl::StrAppend(&logs, "---- ", entry.path().filename().string(), "\n",
+                    ReadFile(entry.path().string()));
+  }
+  return logs;
+}
+
+v1::GenerateRequest Greedy(const std::string& prompt, uint32_t count) {
+  v1::GenerateRequest request;
+  request.set_text(prompt);
+  request.set_new_tokens_max(count);
+  request.set_ignore_eos(true);
+  request.set_want_logits_digest(true);
+  return request;
+}
+
+std::string GoldenModelPath() {
+  const char* path = std::getenv("SHARDLINE_TEST_MODEL");
+  const std::string model = path != nullptr ? path : "models/SmolLM2-135M-Instruct.Q4_1.gguf";
+  EXPECT_TRUE(std::filesystem::exists(model))
+      << model << " is missing; fetch it with deploy/fetch_model.sh";
+  return std::filesystem::absolute(model).string();
+}
+
+}  // namespace shardline::testing

@@ -1,0 +1,94 @@
+#pragma once
+
+// A Shardline cluster of real processes on loopback, for one test.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "shardline/v1/admin.grpc.pb.h"
+#include "shardline/v1/inference.grpc.pb.h"
+#include "tests/e2e/process.h"
+#include "tests/e2e/tcp_proxy.h"
+
+namespace shardline::testing {
+
+// Everything one Generate call brought.
+struct Answer {
+  absl::Status status;
+  std::vector<int32_t> tokens;
+  std::vector<uint64_t> digests;  // Of the logits, if asked for.
+  std::string text;
+  v1::GenerateStarted started;
+  std::optional<v1::GenerateEnd> end;
+};
+
+class Cluster {
+ public:
+  struct Options {
+    int nodes = 3;
+    std::string memory = "2GiB";  // Of each node.
+    int threads = 1;              // Of each node.
+    std::string model_dir;        // Of every node; "%d" in it becomes the node's index.
+    bool proxied = false;         // Each node is reached through a TcpProxy.
+  };
+
+  explicit Cluster(const Options& options);
+  ~Cluster();
+
+  const std::string& directory() const { return directory_; }
+  const std::string& coordinator_address() const { return coordinator_address_; }
+  std::string NodeName(int index) const;
+  Process& node(int index) { return *nodes_[static_cast<size_t>(index)]; }
+  Process& coordinator() { return *coordinator_; }
+  TcpProxy& data_proxy(int index) { return *data_proxies_[static_cast<size_t>(index)]; }
+  TcpProxy& control_proxy(int index) { return *control_proxies_[static_cast<size_t>(index)]; }
+
+  // Starts node `index` (again), with the data directory it had.
+  void StartNode(int index);
+
+  // Loads and proves a model; returns when it is ready or failed.
+  absl::Status LoadModel(const v1::LoadModelRequest& request);
+  absl::Status UnloadModel(const std::string& name);
+
+  // One whole answer. `on_token` runs after every token event.
+  Answer Generate(const v1::GenerateRequest& request,
+                  const std::function<void(int count)>& on_token = {});
+
+  v1::NodeList ListNodes();
+  v1::ClusterStatus Status();
+
+  // Asks the coordinator until `condition` is true; false after `timeout`.
+  bool Until(absl::Duration timeout, const std::function<bool(Cluster&)>& condition);
+
+  CommandResult Shardctl(std::vector<std::string> arguments);
+
+  // What went wrong where, for a failure message.
+  std::string Logs() const;
+
+  v1::Inference::Stub& inference() { return *inference_; }
+  v1::Admin::Stub& admin() { return *admin_; }
+
+ private:
+  const Options options_;
+  const std::string directory_;
+  std::string coordinator_address_;
+  std::unique_ptr<Process> coordinator_;
+  std::vector<std::unique_ptr<Process>> nodes_;
+  std::vector<std::unique_ptr<TcpProxy>> data_proxies_;
+  std::vector<std::unique_ptr<TcpProxy>> control_proxies_;
+  std::unique_ptr<v1::Inference::Stub> inference_;
+  std::unique_ptr<v1::Admin::Stub> admin_;
+};
+
+// A request for `count` greedy tokens from `prompt`, with logits digests, never ending early.
+v1::GenerateRequest Greedy(const std::string& prompt, uint32_t count);
+
+// The golden model's path; fails the calling test, with the command to fetch it, when missing.
+std::string GoldenModelPath();
+
+}  // namespace shardline::testing

@@ -1,0 +1,82 @@
+#include "tests/node/fake_coordinator.h"
+
+#include <grpcpp/security/server_credentials.h>
+#include <grpcpp/server_builder.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+namespace shardline::testing {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+}  // namespace
+
+FakeCoordinator::FakeCoordinator() {
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  address_ = "127.0.0.1:" + std::to_string(port);
+}
+
+FakeCoordinator::~FakeCoordinator() {
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+JoinedNode FakeCoordinator::Await(const std::string& node_id, v1::ShardState state) {
+  absl::MutexLock lock(&mu_);
+  auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto it = members_.find(node_id);
+    return it != members_.end() && it->second.node.report.state() == state;
+  };
+  const bool came = mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+  EXPECT_TRUE(came) << node_id << ": " << members_[node_id].node.report.ShortDebugString();
+  return members_[node_id].node;
+}
+
+void FakeCoordinator::Order(const std::string& node_id, const v1::CoordinatorMessage& order) {
+  absl::MutexLock lock(&mu_);
+  // Forgotten, so that Await sees only what comes after the order.
+  members_[node_id].node.report.set_state(v1::SHARD_STATE_LOADING);
+  members_[node_id].stream->Write(order);
+}
+
+grpc::Status FakeCoordinator::Join(grpc::ServerContext* /*context*/, JoinStream* stream) {
+  v1::NodeMessage message;
+  if (!stream->Read(&message) || !message.has_hello()) return grpc::Status::OK;
+  const std::string node_id = message.hello().node_id();
+  {
+    absl::MutexLock lock(&mu_);
+    Member& member = members_[node_id];
+    member.stream = stream;
+    member.node.hello = message.hello();
+    member.node.incarnation = message.hello().incarnation();
+    if (member.node.incarnation == 0) member.node.incarnation = incarnation_next_++;
+    member.node.report = message.hello().shard();
+    v1::CoordinatorMessage welcome;
+    welcome.mutable_welcome()->set_incarnation(member.node.incarnation);
+    welcome.mutable_welcome()->set_heartbeat_ms(20);
+    welcome.mutable_welcome()->set_lease_ms(60'000);
+    stream->Write(welcome);
+  }
+  while (stream->Read(&message)) {
+    absl::MutexLock lock(&mu_);
+    Hear(message, members_[node_id]);
+  }
+  return grpc::Status::OK;
+}
+
+void FakeCoordinator::Hear(const v1::NodeMessage& message, Member& member) {
+  if (message.has_shard()) member.node.report = message.shard();
+  if (!message.has_heartbeat()) return;
+  member.node.beat = message.heartbeat();
+  v1::CoordinatorMessage reply;
+  reply.mutable_heartbeat()->set_number(message.heartbeat().number());
+  member.stream->Write(reply);
+}
+
+}  // namespace shardline::testing

@@ -1,0 +1,63 @@
+#pragma once
+
+// A coordinator for tests of nodes: welcomes whoever joins, answers beats, gives the orders that
+// the test gives, and keeps the last report of each node.
+
+#include <grpcpp/channel.h>
+#include <grpcpp/server.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "shardline/v1/join.grpc.pb.h"
+
+namespace shardline::testing {
+
+// What the test knows of a node.
+struct JoinedNode {
+  v1::NodeHello hello;
+  uint64_t incarnation = 0;
+  v1::ShardReport report;
+  v1::Heartbeat beat;
+};
+
+class FakeCoordinator : public v1::Coordinator::Service {
+ public:
+  FakeCoordinator();
+  ~FakeCoordinator() override;
+
+  const std::string& address() const { return address_; }
+
+  // Waits until the node has joined and its shard is in `state`; the test fails if it never is.
+  JoinedNode Await(const std::string& node_id, v1::ShardState state);
+
+  // REQUIRES: the node has joined.
+  void Order(const std::string& node_id, const v1::CoordinatorMessage& order);
+
+  grpc::Status Join(
+      grpc::ServerContext* context,
+      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::NodeMessage>* stream) override;
+
+ private:
+  using JoinStream = grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::NodeMessage>;
+
+  struct Member {
+    JoinedNode node;
+    JoinStream* stream = nullptr;
+  };
+
+  void Hear(const v1::NodeMessage& message, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  absl::Mutex mu_;
+  std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
+  uint64_t incarnation_next_ ABSL_GUARDED_BY(mu_) = 1;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace shardline::testing

@@ -1,0 +1,318 @@
+// Real nodes in one process, in rings of one to three, over loopback, on a tiny model.
+
+#include "node/node.h"
+
+#include <gmock/gmock.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/create_channel.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
+#include "model/gguf_file.h"
+#include "model/manifest.h"
+#include "node/model_shard_loader.h"
+#include "proto/wire/failure_conversion.h"
+#include "proto/wire/message_conversion.h"
+#include "shardline/v1/head.grpc.pb.h"
+#include "shardline/v1/link.grpc.pb.h"
+#include "tests/node/fake_coordinator.h"
+#include "tests/support/tiny_llama.h"
+
+namespace shardline {
+namespace {
+
+using ::shardline::testing::FakeCoordinator;
+using ::shardline::testing::JoinedNode;
+using ::shardline::testing::MakeTinyLlama;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+
+constexpr int kLayers = 6;
+constexpr int kPages = 32;
+
+std::string FreshDirectory(const std::string& name) {
+  const std::string path = ::testing::TempDir() + "node_test_" + name;
+  std::filesystem::remove_all(path);
+  std::filesystem::create_directories(path);
+  return path;
+}
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  grpc::Status status;
+};
+
+// A ring of nodes that hold one model, and the calls a coordinator would make.
+class Ring {
+ public:
+  Ring(int nodes, const std::string& model_path)
+      : model_path_(model_path), loader_({.memory_bytes = 1 << 30, .threads = 1}) {
+    const GgufFile file = GgufFile::Open(model_path).value();
+    manifest_ = BuildManifest(file).value();
+    for (int i = 0; i < nodes; ++i) StartNode(i);
+    for (int i = 0; i < nodes; ++i) {
+      const JoinedNode joined = coordinator_.Await(NameOf(i), v1::SHARD_STATE_UNSPECIFIED);
+      v1::RouteStage stage;
+      stage.set_node_id(NameOf(i));
+      stage.set_incarnation(joined.incarnation);
+      stage.set_address(joined.hello.address());
+      *stage.mutable_layers() = ToProto(LayerRange{kLayers * i / nodes, kLayers * (i + 1) / nodes});
+      route_.push_back(stage);
+      channels_.push_back(
+          grpc::CreateChannel(joined.hello.address(), grpc::InsecureChannelCredentials()));
+    }
+  }
+
+  void StartNode(int index) {
+    NodeOptions options;
+    options.listen = "127.0.0.1:0";
+    options.coordinator = coordinator_.address();
+    options.node_id = NodeId(NameOf(index));
+    options.memory_bytes = 1 << 30;
+    options.threads = 1;
+    nodes_.push_back(Node::Start(options, &loader_, SystemClock()).value());
+  }
+
+  v1::CoordinatorMessage LoadOrder(int index) const {
+    v1::CoordinatorMessage message;
+    v1::LoadShard* load = message.mutable_load();
+    load->set_plan_epoch(plan_epoch_);
+    load->set_model_path(model_path_);
+    load->set_model_id(ModelIdOf(manifest_).value());
+    load->set_manifest(SerializeManifest(manifest_));
+    *load->mutable_layers() = route_[static_cast<size_t>(index)].layers();
+    load->set_is_head(index == 0);
+    load->set_kv_pages(kPages);
+    load->set_chunk_tokens_max(4);
+    return message;
+  }
+
+  void Load() {
+    for (int i = 0; i < size(); ++i) coordinator_.Order(NameOf(i), LoadOrder(i));
+    for (int i = 0; i < size(); ++i) {
+      numerics_id_ = coordinator_.Await(NameOf(i), v1::SHARD_STATE_LOADED).report.numerics_id();
+    }
+  }
+
+  void Unload() {
+    v1::CoordinatorMessage message;
+    message.mutable_unload()->set_plan_epoch(plan_epoch_);
+    for (int i = 0; i < size(); ++i) coordinator_.Order(NameOf(i), message);
+    for (int i = 0; i < size(); ++i) coordinator_.Await(NameOf(i), v1::SHARD_STATE_UNSPECIFIED);
+    ++plan_epoch_;
+  }
+
+  grpc::Status Open(int index, uint64_t session, uint64_t epoch = 1) {
+    v1::OpenRequest request;
+    request.set_session(session);
+    request.set_epoch(epoch);
+    request.set_term(1);
+    request.set_incarnation(route_[static_cast<size_t>(index)].incarnation());
+    request.mutable_recipe()->set_model_id(ModelIdOf(manifest_).value());
+    request.mutable_recipe()->set_numerics_id(numerics_id_);
+    request.mutable_recipe()->set_plan_epoch(plan_epoch_);
+    request.set_stage_index(static_cast<uint32_t>(index));
+    for (const v1::RouteStage& stage : route_) *request.add_route() = stage;
+    request.set_tokens_max(64);
+    request.set_budget_ms(60'000);
+    grpc::ClientContext context;
+    v1::OpenReply reply;
+    return ShardStub(index)->Open(&context, request, &reply);
+  }
+
+  v1::FenceReply Fence(int index, uint64_t session, uint64_t epoch = 1) {
+    v1::FenceRequest request;
+    request.set_session(session);
+    request.set_epoch(epoch);
+    request.set_term(1);
+    grpc::ClientContext context;
+    v1::FenceReply reply;
+    EXPECT_TRUE(ShardStub(index)->Fence(&context, request, &reply).ok());
+    return reply;
+  }
+
+  v1::RunAttemptRequest RunRequestFor(uint64_t session, uint32_t new_tokens) const {
+    v1::RunAttemptRequest request;
+    request.set_session(session);
+    request.set_epoch(1);
+    request.set_term(1);
+    request.set_incarnation(route_[0].incarnation());
+    for (const int32_t token : {3, 1, 4, 1, 5, 9, 2, 6, 5, 3}) request.add_prompt_tokens(token);
+    request.set_new_tokens_max(new_tokens);
+    request.set_budget_ms(60'000);
+    return request;
+  }
+
+  Answer Run(uint64_t session, uint32_t new_tokens) {
+    for (int i = 0; i < size(); ++i) EXPECT_TRUE(Open(i, session).ok());
+    grpc::ClientContext context;
+    const auto reader = HeadStub()->RunAttempt(&context, RunRequestFor(session, new_tokens));
+    Answer answer;
+    v1::RunAttemptEvent event;
+    while (reader->Read(&event)) {
+      if (event.has_token()) answer.tokens.push_back(event.token().token());
+    }
+    answer.status = reader->Finish();
+    for (int i = 0; i < size(); ++i) Fence(i, session);
+    return answer;
+  }
+
+  std::unique_ptr<v1::Head::Stub> HeadStub() { return v1::Head::NewStub(channels_[0]); }
+  std::unique_ptr<v1::Shard::Stub> ShardStub(int index) {
+    return v1::Shard::NewStub(channels_[static_cast<size_t>(index)]);
+  }
+
+  static std::string NameOf(int index) { return absl::StrCat("node-", index); }
+  int size() const { return static_cast<int>(nodes_.size()); }
+  void StopNode(int index) { nodes_[static_cast<size_t>(index)].reset(); }
+  FakeCoordinator& coordinator() { return coordinator_; }
+
+ private:
+  const std::string model_path_;
+  ModelShardLoader loader_;
+  ModelManifest manifest_;
+  FakeCoordinator coordinator_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<v1::RouteStage> route_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::string numerics_id_;
+  uint64_t plan_epoch_ = 1;
+};
+
+std::string TinyModel(const std::string& name) {
+  return MakeTinyLlama(FreshDirectory(name), {.layers = kLayers});
+}
+
+TEST(Node, TokensDoNotDependOnHowManyNodesShareTheModel) {
+  const std::string model = TinyModel("ring");
+  std::vector<int32_t> alone;
+  for (int nodes = 1; nodes <= 3; ++nodes) {
+    Ring ring(nodes, model);
+    ring.Load();
+    const Answer answer = ring.Run(1, 12);
+    EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+    EXPECT_EQ(answer.tokens.size(), 12U);
+    if (nodes == 1) alone = answer.tokens;
+    EXPECT_EQ(answer.tokens, alone) << nodes;
+    // A second session finds the ring as the first did.
+    EXPECT_EQ(ring.Run(2, 12).tokens, alone) << nodes;
+  }
+}
+
+TEST(Node, AFenceGivesBackEveryPageOnEveryStage) {
+  Ring ring(2, TinyModel("fence"));
+  ring.Load();
+  for (uint64_t session = 1; session <= 3 * kPages; ++session) {
+    // Would run out of pages in a few sessions if any leaked.
+    ASSERT_TRUE(ring.Open(0, session).ok()) << session;
+    ASSERT_TRUE(ring.Open(1, session).ok()) << session;
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(ring.Fence(i, session).pages_released(), 4U);
+  }
+  const absl::Status late = FromGrpcStatus(ring.Open(0, 1));
+  EXPECT_EQ(FailureKindOf(late), FailureKind::kStaleEpoch) << late;
+}
+
+TEST(Node, ARunThatWasNotOpenedIsRefused) {
+  Ring ring(1, TinyModel("unopened"));
+  ring.Load();
+  grpc::ClientContext context;
+  const auto reader = ring.HeadStub()->RunAttempt(&context, ring.RunRequestFor(9, 4));
+  v1::RunAttemptEvent event;
+  EXPECT_FALSE(reader->Read(&event));
+  EXPECT_FALSE(reader->Finish().ok());
+}
+
+TEST(Node, ACallerThatHangsUpFreesTheHead) {
+  Ring ring(2, TinyModel("hangup"));
+  ring.Load();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ring.Open(i, 1).ok());
+  {
+    grpc::ClientContext context;
+    const auto reader = ring.HeadStub()->RunAttempt(&context, ring.RunRequestFor(1, 50));
+    v1::RunAttemptEvent event;
+    ASSERT_TRUE(reader->Read(&event));
+    context.TryCancel();
+    while (reader->Read(&event)) {
+    }
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  for (int i = 0; i < 2; ++i) ring.Fence(i, 1);
+  EXPECT_TRUE(ring.Run(2, 4).status.ok());
+}
+
+TEST(Node, ANodeThatDiesEndsTheRunAndIsNamed) {
+  Ring ring(3, TinyModel("death"));
+  ring.Load();
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.Open(i, 1).ok());
+  grpc::ClientContext context;
+  const auto reader = ring.HeadStub()->RunAttempt(&context, ring.RunRequestFor(1, 50));
+  v1::RunAttemptEvent event;
+  ASSERT_TRUE(reader->Read(&event));
+  ring.StopNode(1);
+  while (reader->Read(&event)) {
+  }
+  const absl::Status status = FromGrpcStatus(reader->Finish());
+  EXPECT_TRUE(RestartMayHelp(FailureKindOf(status))) << status;
+  EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-1")) << status;
+}
+
+TEST(Node, AnUnloadedShardCanBeLoadedAgain) {
+  Ring ring(2, TinyModel("reload"));
+  ring.Load();
+  const Answer before = ring.Run(1, 6);
+  ring.Unload();
+  EXPECT_EQ(FailureKindOf(FromGrpcStatus(ring.Open(0, 2))), FailureKind::kWorkerDeath);
+  ring.Load();
+  const Answer after = ring.Run(3, 6);
+  EXPECT_TRUE(after.status.ok()) << after.status.error_message();
+  EXPECT_EQ(after.tokens, before.tokens);
+}
+
+TEST(Node, AnotherFileInPlaceOfTheOrderedOneIsRefusedWithBothDigests) {
+  const std::string model = TinyModel("first");
+  Ring ring(1, model);
+  v1::CoordinatorMessage order = ring.LoadOrder(0);
+  order.mutable_load()->set_model_path(
+      MakeTinyLlama(FreshDirectory("second"), {.layers = kLayers, .seed = 99}));
+  ring.coordinator().Order("node-0", order);
+  const JoinedNode node = ring.coordinator().Await("node-0", v1::SHARD_STATE_FAILED);
+  const absl::Status failure = FromProto(node.report.failure());
+  EXPECT_EQ(FailureKindOf(failure), FailureKind::kIncompatibleRecipe) << failure;
+  EXPECT_THAT(std::string(failure.message()), HasSubstr(order.load().model_path()));
+  EXPECT_THAT(std::string(failure.message()),
+              ContainsRegex("[0-9a-f]{32}, but the model's is .*[0-9a-f]{32}"));
+  // The right file is still welcome.
+  ring.Load();
+  EXPECT_TRUE(ring.Run(1, 4).status.ok());
+}
+
+TEST(Node, AnOrderThatCannotBeIsReportedAndTheNodeLivesOn) {
+  Ring ring(1, TinyModel("order"));
+  v1::CoordinatorMessage order = ring.LoadOrder(0);
+  order.mutable_load()->set_kv_pages(0);
+  ring.coordinator().Order("node-0", order);
+  JoinedNode node = ring.coordinator().Await("node-0", v1::SHARD_STATE_FAILED);
+  EXPECT_THAT(node.report.failure().message(), HasSubstr("kv_pages"));
+
+  order = ring.LoadOrder(0);
+  order.mutable_load()->set_kv_pages(1 << 30);
+  ring.coordinator().Order("node-0", order);
+  node = ring.coordinator().Await("node-0", v1::SHARD_STATE_FAILED);
+  EXPECT_EQ(FailureKindOf(FromProto(node.report.failure())), FailureKind::kOverloaded);
+
+  order = ring.LoadOrder(0);
+  order.mutable_load()->set_model_path("/no/such/model.gguf");
+  ring.coordinator().Order("node-0", order);
+  node = ring.coordinator().Await("node-0", v1::SHARD_STATE_FAILED);
+  EXPECT_THAT(node.report.failure().message(), HasSubstr("/no/such/model.gguf"));
+  ring.Load();
+}
+
+}  // namespace
+}  // namespace shardline
