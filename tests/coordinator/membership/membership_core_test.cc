@@ -182,6 +182,14 @@ TEST_F(MembershipTest, AnExecutorThatIsIdleOrMovesIsNotWedged) {
   }
 }
 
+TEST_F(MembershipTest, AnIdleExecutorIsNotWedgedHoweverRareItsBeatsAre) {
+  MembershipCore core(MembershipOptions{.lease = absl::Minutes(1)}, Incarnation(1));
+  core.OnHello(JoinStreamId(1), Hello("node-a", "boot-1"), At(0));
+  core.OnBeat(JoinStreamId(1), Beat(1, 0, 8, 8), At(0));
+  core.OnTick(At(30000));
+  EXPECT_THAT(core.TakeActions().lost, IsEmpty());
+}
+
 TEST_F(MembershipTest, ABeatThatBreaksTheRulesEndsTheStream) {
   const NodeBeat bad[] = {Beat(0, 0), Beat(1, 2), Beat(1, 0, 1, 2)};
   uint64_t stream = 1;

@@ -399,6 +399,13 @@ TEST_F(SessionsTest, ShutdownEndsWhatRunsAndRefusesWhatComes) {
   EXPECT_THAT(Take().end.at(0).status, FailsWith(FailureKind::kOverloaded));
 }
 
+TEST_F(SessionsTest, ShutdownDoesNotChangeAnEndThatIsUnderWay) {
+  Run();
+  core_.OnRunEnd(kKey, RunResult{.tokens = 0}, At(20));
+  core_.OnShutdown(At(21));
+  EXPECT_THAT(FinishedAs(SessionOutcome::kCompleted, 22), IsOk());
+}
+
 TEST_F(SessionsTest, ARequestWithoutTokensOrTimeIsRefused) {
   SessionRequest no_prompt = ThreeStages(1);
   no_prompt.prompt_tokens = 0;
