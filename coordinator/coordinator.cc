@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,12 +39,7 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
                                                                 const Clock* clock) {
   SL_RETURN_IF_ERROR(options.Validate());
-  std::error_code error;
-  std::filesystem::create_directories(options.data_dir, error);
-  if (error) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot make the data directory ", options.data_dir, ": ", error.message()));
-  }
+  SL_ASSIGN_OR_RETURN(DataDirLock lock, DataDirLock::Take(options.data_dir));
   const std::string path = (std::filesystem::path(options.data_dir) / "coordinator.db").string();
   SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path));
   SL_ASSIGN_OR_RETURN(const Term term, store->BeginTerm());
@@ -54,7 +48,7 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_ASSIGN_OR_RETURN(const std::optional<StoredPlan> plan, store->LatestPlan());
 
   std::unique_ptr<Coordinator> coordinator(
-      new Coordinator(options, clock, std::move(store), term, first));
+      new Coordinator(options, clock, std::move(lock), std::move(store), term, first));
   if (plan.has_value()) {
     const absl::Status restored = coordinator->models_.Restore(*plan);
     if (!restored.ok()) {
@@ -83,11 +77,12 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   return coordinator;
 }
 
-Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock,
+Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
                          std::unique_ptr<Store> store, Term term, Incarnation first_incarnation)
     : options_(options),
       clock_(clock),
       term_(term),
+      lock_(std::move(lock)),
       loop_(kLoopTasksMax),
       store_(std::move(store), &loop_),
       join_(this),

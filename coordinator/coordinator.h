@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "coordinator/admin/admin_service.h"
 #include "coordinator/coordinator_options.h"
+#include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
@@ -44,8 +45,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void Shutdown() ABSL_LOCKS_EXCLUDED(idle_mu_);
 
  private:
-  Coordinator(const CoordinatorOptions& options, const Clock* clock, std::unique_ptr<Store> store,
-              Term term, Incarnation first_incarnation);
+  Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
+              std::unique_ptr<Store> store, Term term, Incarnation first_incarnation);
 
   // From the shells, on gRPC threads.
   void OnNodeMessage(JoinStreamId stream, v1::NodeMessage message) override;
@@ -73,6 +74,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   const CoordinatorOptions options_;
   const Clock* const clock_;
   const Term term_;
+  const DataDirLock lock_;
 
   // In the order in which they may use what stands above them.
   EventLoop loop_;

@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
     return command.exit_code;
   }
   const CoordinatorOptions& options = command.options;
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // Errors are told once, in our words.
   InitLog({.level = options.log_level, .format = options.log_format, .component = "coordinator"});
   const sigset_t signals = BlockStopSignals();
 

@@ -179,7 +179,7 @@ std::string ExplainUnknown(const CLI::App& root, const std::vector<std::string>&
     }
     const std::vector<const CLI::App*> verbs =
         at->get_subcommands([](const CLI::App*) { return true; });
-    if (verbs.empty()) return "";
+    if (verbs.empty()) continue;
     const CLI::App* next = nullptr;
     std::vector<std::string> names;
     for (const CLI::App* verb : verbs) {

@@ -50,9 +50,9 @@ std::string DrawBox(const v1::ShardSummary& shard, int width) {
   if (width < 6) label.clear();
   if (!label.empty()) label += ' ';
   absl::StrAppend(&box, label);
-  for (int i = static_cast<int>(label.size()); i < inner; ++i) {
-    const double position = (i + 0.5) / inner;
-    absl::StrAppend(&box, std::string(FillOf(shard, position)));
+  const int cells = inner - static_cast<int>(label.size());
+  for (int i = 0; i < cells; ++i) {
+    absl::StrAppend(&box, std::string(FillOf(shard, (i + 0.5) / cells)));
   }
   if (width >= 3) box += ']';
   return box;

@@ -27,6 +27,7 @@ int TerminalColumns() {
 
 int main(int argc, char** argv) {
   signal(SIGINT, LeaveOnInterrupt);
+  setenv("GRPC_VERBOSITY", "NONE", 0);  // Errors are told once, in our words.
   signal(SIGPIPE, SIG_DFL);
   const shardline::CtlTerminal terminal{.in = &std::cin,
                                         .out = &std::cout,

@@ -128,7 +128,7 @@ TEST(Views, ShardsAreDrawnAsAMapOfLayers) {
   AddShard(&shards, "tinyllama-1.1b", "node-2", 11, 22, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "tinyllama-1.1b", "node-1", 0, 11, v1::SHARD_STATE_LOADED);
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 60}),
-            "MODEL           0         5        10        15        20\n"
+            "MODEL           0         5         10        15        20\n"
             "tinyllama-1.1b  [node-1 █████████████][node-2 █████████████]\n");
 }
 
@@ -141,7 +141,7 @@ TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
   shards.mutable_shards(2)->set_node_lost(true);
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 68}),
             "MODEL       0         5         10        15        20        25\n"
-            "qwen3-0.6b  [node-1 █████][node-2 █▒▒▒▒][node-3 ░░░░░]··············\n"
+            "qwen3-0.6b  [node-1 █████][node-2 ██▒▒▒][node-3 ░░░░░]··············\n"
             "▒ loading   ░ node lost   · no shard\n");
 }
 
@@ -177,8 +177,8 @@ TEST(Views, JsonIsAKindWithItems) {
       "capacity": {
         "memoryBytes": "536870912",
         "threads": 0,
-        "readBytesPerS": 0.0,
-        "int8OpsPerS": 0.0,
+        "readBytesPerS": 0,
+        "int8OpsPerS": 0,
         "backend": "",
         "device": ""
       },

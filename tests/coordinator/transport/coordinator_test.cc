@@ -335,6 +335,14 @@ TEST_F(CoordinatorTest, AHelloThatIsNotOneIsRefused) {
   EXPECT_EQ(cluster_.Status().nodes_ready(), 0u);
 }
 
+TEST_F(CoordinatorTest, ASecondCoordinatorOnOneDataDirectoryIsRefused) {
+  ASSERT_THAT(cluster_.Start(), IsOk());
+  TestCluster second;
+  second.options().data_dir = cluster_.options().data_dir;
+  EXPECT_THAT(second.Start(),
+              StatusHas(absl::StatusCode::kUnavailable, HasSubstr("another coordinator")));
+}
+
 TEST_F(CoordinatorTest, ATakenPortIsOneClearLine) {
   ASSERT_THAT(cluster_.Start(), IsOk());
   TestCluster second;

@@ -1,0 +1,61 @@
+#include <stdlib.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "coordinator/coordinator_options.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace shardline {
+namespace {
+
+using ::testing::HasSubstr;
+
+CoordinatorCommand Parse(std::vector<const char*> args) {
+  args.insert(args.begin(), "shardline-coordinator");
+  return ParseCoordinatorCommand(static_cast<int>(args.size()), args.data());
+}
+
+TEST(CoordinatorOptions, FlagsWinOverEnvironmentWhichWinsOverTheFile) {
+  const std::string path = ::testing::TempDir() + "/coordinator.yaml";
+  std::ofstream(path) << "listen: 10.0.0.1:1\ndata-dir: from-file\nshards: 3\nlease: 9s\n";
+  setenv("SHARDLINE_COORDINATOR_DATA_DIR", "from-environment", 1);
+  setenv("SHARDLINE_COORDINATOR_LISTEN", "10.0.0.2:2", 1);
+  const CoordinatorCommand command = Parse({"--config", path.c_str(), "--listen", "10.0.0.3:3"});
+  unsetenv("SHARDLINE_COORDINATOR_DATA_DIR");
+  unsetenv("SHARDLINE_COORDINATOR_LISTEN");
+  ASSERT_TRUE(command.run) << command.text;
+  EXPECT_EQ(command.options.listen, "10.0.0.3:3");
+  EXPECT_EQ(command.options.data_dir, "from-environment");
+  EXPECT_EQ(command.options.shards, 3u);
+  EXPECT_EQ(command.options.lease, absl::Seconds(9));
+}
+
+TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
+  const std::string path = ::testing::TempDir() + "/wrong.yaml";
+  std::ofstream(path) << "lisen: 10.0.0.1:1\n";
+  CoordinatorCommand command = Parse({"--config", path.c_str()});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_THAT(command.text, HasSubstr("lisen"));
+  command = Parse({"--lease", "soon"});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_THAT(command.text, HasSubstr("--lease"));
+  command = Parse({"--heartbeat", "1s", "--lease", "1s"});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_THAT(command.text, HasSubstr("twice"));
+  EXPECT_EQ(Parse({"--frobnicate"}).exit_code, 2);
+  EXPECT_EQ(Parse({"--listen", "nowhere"}).exit_code, 2);
+  EXPECT_EQ(Parse({"--config", "/nonexistent/x.yaml"}).exit_code, 2);
+}
+
+TEST(CoordinatorOptions, HelpShowsAnExample) {
+  const CoordinatorCommand command = Parse({"--help"});
+  EXPECT_FALSE(command.run);
+  EXPECT_EQ(command.exit_code, 0);
+  EXPECT_THAT(command.text, HasSubstr("shardctl status"));
+}
+
+}  // namespace
+}  // namespace shardline
