@@ -10,8 +10,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "coordinator/tokenizer_keys.h"
 #include "model/gguf_file.h"
+#include "model/tokenizer/tokenizer_keys.h"
 
 namespace shardline {
 namespace {

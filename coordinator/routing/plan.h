@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "base/route.h"
 
 namespace shardline {
 
@@ -31,16 +32,6 @@ struct Plan {
 // kInvalidRequest unless the shards tile [0, layer_count) in order, on distinct nodes, and the
 // first one alone is the head.
 absl::Status ValidatePlan(const Plan& plan);
-
-// One stage of a route. Identity is node and incarnation; the address is a hint.
-struct RouteStage {
-  NodeId node;
-  Incarnation incarnation;
-  std::string address;
-  LayerRange layers;
-
-  friend bool operator==(const RouteStage&, const RouteStage&) = default;
-};
 
 // What an attempt runs on. Stage 0 is the head and the ring closes on it.
 struct Route {

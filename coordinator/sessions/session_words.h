@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "base/failure.h"
 #include "base/id.h"
+#include "base/run_result.h"
 #include "coordinator/routing/plan.h"
 
 namespace shardline {
@@ -28,20 +29,8 @@ struct SessionRequest {
   absl::Duration budget;        // Until its deadline.
 };
 
-enum class FinishReason { kUnknown, kStop, kLength };
-
-// Measured by the head, on its own clock; see proto/shardline/v1/head.proto.
-struct RunTimings {
-  int64_t prefill_us = 0;
-  int64_t decode_us = 0;
-  uint32_t laps = 0;
-  int64_t lap_us = 0;
-  int64_t head_compute_us = 0;
-  int64_t stage_compute_us = 0;
-};
-
 struct RunResult {
-  FinishReason reason = FinishReason::kUnknown;
+  FinishReason reason = FinishReason::kNone;
   uint32_t tokens = 0;  // Generated over all attempts, the stop token excluded.
   int32_t stop_token = 0;
   RunTimings timings;

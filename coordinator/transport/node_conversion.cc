@@ -106,15 +106,6 @@ v1::NodeCapacity ToProto(const NodeCapacity& capacity) {
   return out;
 }
 
-v1::RouteStage ToProto(const RouteStage& stage) {
-  v1::RouteStage out;
-  out.set_node_id(stage.node.value());
-  out.set_incarnation(stage.incarnation.value());
-  out.set_address(stage.address);
-  *out.mutable_layers() = ToProto(stage.layers);
-  return out;
-}
-
 v1::OpenRequest OpenRequestFor(const Route& route, const SessionsActions::Open& open, Term term) {
   v1::OpenRequest out;
   out.set_session(open.key.session.value());
@@ -142,39 +133,10 @@ v1::FenceRequest FenceRequestFor(const SessionsActions::Fence& fence, Term term)
 
 RunResult FromProto(const v1::RunEnd& end) {
   RunResult out;
-  if (end.reason() == v1::FINISH_REASON_STOP) out.reason = FinishReason::kStop;
-  if (end.reason() == v1::FINISH_REASON_LENGTH) out.reason = FinishReason::kLength;
+  out.reason = FromProto(end.reason());
   out.tokens = end.tokens();
   out.stop_token = end.stop_token();
-  out.timings = {.prefill_us = end.timings().prefill_us(),
-                 .decode_us = end.timings().decode_us(),
-                 .laps = end.timings().laps(),
-                 .lap_us = end.timings().lap_us(),
-                 .head_compute_us = end.timings().head_compute_us(),
-                 .stage_compute_us = end.timings().stage_compute_us()};
-  return out;
-}
-
-v1::FinishReason ToProto(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStop:
-      return v1::FINISH_REASON_STOP;
-    case FinishReason::kLength:
-      return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kUnknown:
-      break;
-  }
-  return v1::FINISH_REASON_UNSPECIFIED;
-}
-
-v1::RunTimings ToProto(const RunTimings& timings) {
-  v1::RunTimings out;
-  out.set_prefill_us(timings.prefill_us);
-  out.set_decode_us(timings.decode_us);
-  out.set_laps(timings.laps);
-  out.set_lap_us(timings.lap_us);
-  out.set_head_compute_us(timings.head_compute_us);
-  out.set_stage_compute_us(timings.stage_compute_us);
+  out.timings = FromProto(end.timings());
   return out;
 }
 

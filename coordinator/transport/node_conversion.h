@@ -24,14 +24,11 @@ NodeBeat FromProto(const v1::Heartbeat& beat);
 std::optional<ShardReport> FromProto(const v1::ShardReport& report);
 
 v1::NodeCapacity ToProto(const NodeCapacity& capacity);
-v1::RouteStage ToProto(const RouteStage& stage);
 
 // What opens stage `stage` of `route` for the attempt.
 v1::OpenRequest OpenRequestFor(const Route& route, const SessionsActions::Open& open, Term term);
 v1::FenceRequest FenceRequestFor(const SessionsActions::Fence& fence, Term term);
 
 RunResult FromProto(const v1::RunEnd& end);
-v1::FinishReason ToProto(FinishReason reason);
-v1::RunTimings ToProto(const RunTimings& timings);
 
 }  // namespace shardline

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/id.h"
+#include "base/run_result.h"
 #include "node/sampling/sampler.h"
 #include "node/stage/stage_bundle.h"
 
@@ -23,22 +24,6 @@ struct RunAttempt {
   absl::Duration budget;
   std::vector<RouteStage> route;  // As opened; names the stages when one is to blame.
   int32_t tokens_max = 0;         // KV reserved at OPEN.
-};
-
-enum class FinishReason : int32_t {
-  kNone = 0,    // The attempt failed.
-  kStop = 1,    // A stop token.
-  kLength = 2,  // new_tokens_max, or the context or reservation is full.
-};
-
-// Measured in the head, on its own clock.
-struct RunTimings {
-  absl::Duration prefill;       // Admission to first token.
-  absl::Duration decode;        // First to last token.
-  uint32_t laps = 0;            // Decode laps round the ring.
-  absl::Duration lap_time;      // Sum over laps, step sent to hidden state back.
-  absl::Duration head_compute;  // Of decode: own layers, norm, lm_head and sampling.
-  absl::Duration stage_compute;  // Of lap_time: all stages' layers, as they reported.
 };
 
 struct TokenOut {

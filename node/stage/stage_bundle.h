@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "base/route.h"
 
 namespace shardline {
 
@@ -24,27 +25,6 @@ struct Recipe {
 
   std::string ToString() const;
   friend bool operator==(const Recipe&, const Recipe&) = default;
-};
-
-// One life of one node, as a neighbour on a route. The empty peer is this node's own head core.
-struct StagePeer {
-  NodeId node;
-  Incarnation incarnation;
-
-  bool is_own_head() const { return node.empty(); }
-  friend bool operator==(const StagePeer&, const StagePeer&) = default;
-  friend auto operator<=>(const StagePeer&, const StagePeer&) = default;
-};
-
-// One stage of a route, in order. The head is stage 0 and the ring closes on it.
-struct RouteStage {
-  NodeId node;
-  Incarnation incarnation;
-  std::string address;  // A hint: identity is node and incarnation.
-  LayerRange layers;
-
-  StagePeer peer() const { return {node, incarnation}; }
-  friend bool operator==(const RouteStage&, const RouteStage&) = default;
 };
 
 // BundleRow.flags: the last token's hidden state goes to lm_head.

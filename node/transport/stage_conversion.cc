@@ -15,7 +15,6 @@
 namespace shardline {
 namespace {
 
-constexpr size_t kAddressBytesMax = 512;
 
 absl::Status Invalid(const std::string& what) {
   return MakeFailure(FailureKind::kInvalidRequest, what);
@@ -54,17 +53,6 @@ absl::StatusOr<SamplingParams> FromProto(const v1::Sampling& message) {
   return params;
 }
 
-v1::RunTimings ToProto(const RunTimings& timings) {
-  v1::RunTimings message;
-  message.set_prefill_us(absl::ToInt64Microseconds(timings.prefill));
-  message.set_decode_us(absl::ToInt64Microseconds(timings.decode));
-  message.set_laps(timings.laps);
-  message.set_lap_us(absl::ToInt64Microseconds(timings.lap_time));
-  message.set_head_compute_us(absl::ToInt64Microseconds(timings.head_compute));
-  message.set_stage_compute_us(absl::ToInt64Microseconds(timings.stage_compute));
-  return message;
-}
-
 }  // namespace
 
 v1::Recipe ToProto(const Recipe& recipe) {
@@ -79,26 +67,6 @@ Recipe FromProto(const v1::Recipe& recipe) {
   return {.model_id = ModelId(recipe.model_id()),
           .numerics_id = NumericsId(recipe.numerics_id()),
           .plan_epoch = PlanEpoch(recipe.plan_epoch())};
-}
-
-v1::RouteStage ToProto(const RouteStage& stage) {
-  v1::RouteStage message;
-  message.set_node_id(stage.node.value());
-  message.set_incarnation(stage.incarnation.value());
-  message.set_address(stage.address);
-  *message.mutable_layers() = ToProto(stage.layers);
-  return message;
-}
-
-absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage) {
-  if (!IsValidNodeId(stage.node_id())) return Invalid("route: a node id that cannot be");
-  if (stage.address().size() > kAddressBytesMax) return Invalid("route: an address too long");
-  RouteStage out;
-  out.node = NodeId(stage.node_id());
-  out.incarnation = Incarnation(stage.incarnation());
-  out.address = stage.address();
-  SL_ASSIGN_OR_RETURN(out.layers, FromProto(stage.layers()));
-  return out;
 }
 
 v1::OpenRequest ToProto(const OpenAttempt& open) {
@@ -235,7 +203,7 @@ v1::RunAttemptEvent ToProto(const AttemptEnd& end) {
   SL_CHECK(end.status.ok());
   v1::RunAttemptEvent event;
   v1::RunEnd* message = event.mutable_end();
-  message->set_reason(static_cast<v1::FinishReason>(end.reason));
+  message->set_reason(ToProto(end.reason));
   message->set_tokens(end.tokens);
   message->set_stop_token(end.stop_token);
   *message->mutable_timings() = ToProto(end.timings);

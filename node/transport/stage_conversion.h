@@ -25,8 +25,6 @@ inline constexpr int kStopTokensMax = 64;
 v1::Recipe ToProto(const Recipe& recipe);
 Recipe FromProto(const v1::Recipe& recipe);
 
-v1::RouteStage ToProto(const RouteStage& stage);
-absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage);
 
 v1::OpenRequest ToProto(const OpenAttempt& open);
 absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request);

@@ -5,11 +5,13 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/failure.h"
+#include "base/status_macros.h"
 
 namespace shardline {
 namespace {
 
 constexpr int32_t kLayersMax = 65536;
+constexpr size_t kAddressBytesMax = 512;
 
 }  // namespace
 
@@ -35,6 +37,68 @@ absl::StatusOr<LayerRange> FromProto(const v1::LayerRange& range) {
         absl::StrCat("layers: [", range.begin(), ", ", range.end(), ") is no range of layers"));
   }
   return LayerRange{.begin = range.begin(), .end = range.end()};
+}
+
+v1::RouteStage ToProto(const RouteStage& stage) {
+  v1::RouteStage message;
+  message.set_node_id(stage.node.value());
+  message.set_incarnation(stage.incarnation.value());
+  message.set_address(stage.address);
+  *message.mutable_layers() = ToProto(stage.layers);
+  return message;
+}
+
+absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage) {
+  if (!IsValidNodeId(stage.node_id())) {
+    return MakeFailure(FailureKind::kInvalidRequest, "route: a node id that cannot be");
+  }
+  if (stage.address().size() > kAddressBytesMax) {
+    return MakeFailure(FailureKind::kInvalidRequest, "route: an address too long");
+  }
+  RouteStage out;
+  out.node = NodeId(stage.node_id());
+  out.incarnation = Incarnation(stage.incarnation());
+  out.address = stage.address();
+  SL_ASSIGN_OR_RETURN(out.layers, FromProto(stage.layers()));
+  return out;
+}
+
+v1::FinishReason ToProto(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return v1::FINISH_REASON_STOP;
+    case FinishReason::kLength:
+      return v1::FINISH_REASON_LENGTH;
+    case FinishReason::kNone:
+      break;
+  }
+  return v1::FINISH_REASON_UNSPECIFIED;
+}
+
+FinishReason FromProto(v1::FinishReason reason) {
+  if (reason == v1::FINISH_REASON_STOP) return FinishReason::kStop;
+  if (reason == v1::FINISH_REASON_LENGTH) return FinishReason::kLength;
+  return FinishReason::kNone;
+}
+
+v1::RunTimings ToProto(const RunTimings& timings) {
+  v1::RunTimings message;
+  message.set_prefill_us(absl::ToInt64Microseconds(timings.prefill));
+  message.set_decode_us(absl::ToInt64Microseconds(timings.decode));
+  message.set_laps(timings.laps);
+  message.set_lap_us(absl::ToInt64Microseconds(timings.lap_time));
+  message.set_head_compute_us(absl::ToInt64Microseconds(timings.head_compute));
+  message.set_stage_compute_us(absl::ToInt64Microseconds(timings.stage_compute));
+  return message;
+}
+
+RunTimings FromProto(const v1::RunTimings& timings) {
+  return {.prefill = absl::Microseconds(timings.prefill_us()),
+          .decode = absl::Microseconds(timings.decode_us()),
+          .laps = timings.laps(),
+          .lap_time = absl::Microseconds(timings.lap_us()),
+          .head_compute = absl::Microseconds(timings.head_compute_us()),
+          .stage_compute = absl::Microseconds(timings.stage_compute_us())};
 }
 
 }  // namespace shardline

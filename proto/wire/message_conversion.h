@@ -7,7 +7,10 @@
 #include "absl/status/statusor.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "base/route.h"
+#include "base/run_result.h"
 #include "shardline/v1/common.pb.h"
+#include "shardline/v1/head.pb.h"
 
 namespace shardline {
 
@@ -21,5 +24,17 @@ v1::LayerRange ToProto(const LayerRange& range);
 
 // Fails with kInvalidRequest unless 0 <= begin <= end <= 65,536.
 absl::StatusOr<LayerRange> FromProto(const v1::LayerRange& range);
+
+v1::RouteStage ToProto(const RouteStage& stage);
+
+// Fails with kInvalidRequest for a node id, an address or layers that cannot be.
+absl::StatusOr<RouteStage> FromProto(const v1::RouteStage& stage);
+
+// A reason this build does not know is kNone.
+v1::FinishReason ToProto(FinishReason reason);
+FinishReason FromProto(v1::FinishReason reason);
+
+v1::RunTimings ToProto(const RunTimings& timings);
+RunTimings FromProto(const v1::RunTimings& timings);
 
 }  // namespace shardline

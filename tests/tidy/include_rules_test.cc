@@ -61,7 +61,7 @@ struct Guest {
 const std::vector<Guest>& Guests() {
   static const auto* const guests = new std::vector<Guest>{
       {"<grpc",
-       {"proto/wire", "node/transport", "node/node.cc", "coordinator/transport",
+       {"proto/wire", "node/transport", "node/node.cc", "node/main.cc", "coordinator/transport",
         "coordinator/admin", "coordinator/ctl", "coordinator/coordinator.cc", "tests"}},
       {"<cuda", {"kernels/cuda"}},
       {"<nccl", {"kernels/collective"}},
@@ -71,7 +71,7 @@ const std::vector<Guest>& Guests() {
       {"<hwy/", {"kernels", "tests/kernels", "tests/bench", "tests/node/exec"}},
       {"<pcre2.h>", {"model/tokenizer"}},
       {"<spdlog/", {"base/log.cc"}},
-      {"<immintrin.h>", {"kernels", "tests/bench"}},
+      {"<immintrin.h>", {"kernels", "tests/kernels", "tests/bench"}},
       {"<regex>", {}},
   };
   return *guests;

@@ -23,14 +23,13 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "gtest/gtest.h"
+#include "model/gguf_file.h"
 #include "model/tokenizer/tokenizer.h"
-#include "tests/support/gguf_vocab.h"
+#include "model/tokenizer/tokenizer_keys.h"
 #include "tests/support/status_matchers.h"
 
 namespace shardline {
 namespace {
-
-using ::shardline::testing::GgufVocabReader;
 
 constexpr char kFolder[] = "tests/golden/tokenizer/";  // Tests run in the source root.
 
@@ -118,7 +117,8 @@ absl::StatusOr<TokenizerSpec> ReadSpec(const Golden& golden) {
   std::string path = std::string(kFolder) + vocabulary + ".gguf";
   if (vocabulary == "smollm2") path = SmolLm2Path();
   if (vocabulary == "file") path = EnvOr("SHARDLINE_TOKENIZER_MODEL", "");
-  SL_ASSIGN_OR_RETURN(TokenizerSpec spec, GgufVocabReader(path).Read());
+  SL_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(path));
+  SL_ASSIGN_OR_RETURN(TokenizerSpec spec, ReadTokenizerSpec(file.metadata()));
   if (golden.head.count("merges") > 0) {
     size_t sparse = 0;
     EXPECT_TRUE(absl::SimpleAtoi(golden.head.at("merges").substr(sizeof("sparse")), &sparse));

@@ -1,4 +1,4 @@
-#include "coordinator/tokenizer_keys.h"
+#include "model/tokenizer/tokenizer_keys.h"
 
 #include <string>
 #include <string_view>

@@ -1,0 +1,27 @@
+#pragma once
+
+// How a run of an attempt ended well, as the head tells it to the coordinator.
+
+#include <cstdint>
+
+#include "absl/time/time.h"
+
+namespace shardline {
+
+enum class FinishReason : int32_t {
+  kNone = 0,    // The attempt failed, or the peer's word is unknown.
+  kStop = 1,    // A stop token.
+  kLength = 2,  // new_tokens_max, or the context or reservation is full.
+};
+
+// Measured in the head, on its own clock.
+struct RunTimings {
+  absl::Duration prefill;        // Admission to first token.
+  absl::Duration decode;         // First to last token.
+  uint32_t laps = 0;             // Decode laps round the ring.
+  absl::Duration lap_time;       // Sum over laps, step sent to hidden state back.
+  absl::Duration head_compute;   // Of decode: own layers, norm, lm_head and sampling.
+  absl::Duration stage_compute;  // Of lap_time: all stages' layers, as they reported.
+};
+
+}  // namespace shardline
