@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/transport/node_conversion.h"
+#include "proto/wire/message_conversion.h"
 
 namespace shardline {
 namespace {

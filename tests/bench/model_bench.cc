@@ -49,7 +49,7 @@ class Model {
                                       [](uint64_t, uint64_t) { return true; }));
     kv_ = OrDie(KvStore::Create(hp, hp.layer_count, kContext / kPageTokens));
     forward_ = OrDie(LlamaForward::Create(
-        &weights_, kv_.get(), &CpuKernels(), stream_,
+        &weights_, kv_.get(), OrDie(CpuKernels()), stream_,
         {.rows_max = kPromptTokens, .logits_rows_max = 1, .context_tokens_max = kContext}));
     std::iota(pages_.begin(), pages_.end(), 0);
     logits_.resize(static_cast<size_t>(hp.vocab_size));
