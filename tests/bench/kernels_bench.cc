@@ -11,55 +11,31 @@
 #include <pthread.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/matmul.h"
 #include "kernels/thread_pool.h"
+#include "tests/bench/floors.h"
 
 namespace shardline {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using bench::CpuSecondsOf;
+using bench::Quantile;
+using bench::SecondsOf;
 
 ThreadPool& Pool() {
   static ThreadPool pool({});
   return pool;
-}
-
-template <typename Body>
-double SecondsOf(const Body& body) {
-  const auto start = Clock::now();
-  body();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-// CPU time of all threads: what arithmetic takes, however many others want the cores.
-template <typename Body>
-double CpuSecondsOf(const Body& body) {
-  const auto now = [] {
-    timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-  };
-  const double start = now();
-  body();
-  return now() - start;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
 }
 
 std::vector<std::byte> RandomFile(WeightFormat format, int64_t n, int64_t k) {
@@ -110,48 +86,12 @@ struct Layers {
   MatmulArgs args;
 };
 
-__attribute__((target("avx512f"))) int64_t ReadBytes(const std::byte* data, int64_t bytes) {
-  __m512i sum[4] = {};
-  for (int64_t at = 0; at + 256 <= bytes; at += 256) {
-    for (int i = 0; i < 4; ++i) {
-      sum[i] = _mm512_xor_si512(sum[i], _mm512_load_si512(data + at + 64 * i));
-    }
-  }
-  const __m512i all =
-      _mm512_xor_si512(_mm512_xor_si512(sum[0], sum[1]), _mm512_xor_si512(sum[2], sum[3]));
-  return _mm512_reduce_add_epi64(all);
-}
-
-// The same buffers, read in the same shape of tasks.
 void PlainRead(const Layers& layers) {
+  std::vector<std::span<const std::byte>> buffers;
   for (const PackedWeight& weight : layers.weights) {
-    const int64_t tasks = 8 * Pool().thread_count();
-    const int64_t slice = weight.bytes() / tasks / 256 * 256;
-    std::atomic<int64_t> sum = 0;
-    Pool().ParallelFor(
-        tasks, [&](int64_t task) { sum += ReadBytes(weight.panel(0) + task * slice, slice); });
-    benchmark::DoNotOptimize(sum.load());
+    buffers.emplace_back(weight.panel(0), static_cast<size_t>(weight.bytes()));
   }
-}
-
-__attribute__((target("avx512f,avx512vnni"))) void DotLoop(int64_t rounds) {
-  __m512i acc[12] = {};
-  __m512i a = _mm512_set1_epi8(3);
-  const __m512i b = _mm512_set1_epi8(5);
-  for (int64_t round = 0; round < rounds; ++round) {
-    for (int i = 0; i < 12; ++i) acc[i] = _mm512_dpbusd_epi32(acc[i], a, b);
-    asm volatile("" : "+v"(a));  // Or the sums would be multiplied out.
-  }
-  for (__m512i& value : acc) asm volatile("" : : "v"(value));
-}
-
-// Byte products a CPU second, all threads at it together.
-double PeakProductsPerCpuSecond() {
-  constexpr int64_t kRounds = 500000;
-  const int threads = Pool().thread_count();
-  const double seconds =
-      CpuSecondsOf([&] { Pool().ParallelFor(threads, [&](int64_t) { DotLoop(kRounds); }); });
-  return static_cast<double>(kRounds * 12 * 64 * threads) / seconds;
+  bench::PlainRead(buffers, Pool());
 }
 
 void FewRows(benchmark::State& state, WeightFormat format, int64_t rows) {
@@ -182,7 +122,7 @@ void ManyRows(benchmark::State& state, WeightFormat format, int64_t rows) {
   const double products = static_cast<double>(rows) * 4096 * 4096;
   std::vector<double> ratios, rates;
   for (auto _ : state) {
-    const double peak = PeakProductsPerCpuSecond() * PeakShare(format);
+    const double peak = bench::PeakProductsPerCpuSecond(Pool()) * PeakShare(format);
     const double multiply = CpuSecondsOf([&] { layers.Multiply(); });
     ratios.push_back(products / multiply / peak);
     rates.push_back(2 * products / multiply * 1e-9);
@@ -280,7 +220,7 @@ void Register() {
 }  // namespace shardline
 
 int main(int argc, char** argv) {
-  if (!__builtin_cpu_supports("avx512vnni")) {
+  if (!shardline::bench::HasVnni()) {
     std::fprintf(stderr, "the floors of this benchmark need AVX-512 VNNI\n");
     return 1;
   }
