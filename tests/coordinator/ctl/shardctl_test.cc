@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/admin.grpc.pb.h"
 #include "shardline/v1/inference.grpc.pb.h"
 
@@ -53,7 +54,7 @@ class ScriptedCoordinator : public v1::Admin::Service, public v1::Inference::Ser
     server_ = builder.BuildAndStart();
     SetServing(false);
   }
-  ~ScriptedCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~ScriptedCoordinator() override { server_->Shutdown(GrpcDeadline(absl::ZeroDuration())); }
 
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
   void SetServing(bool serving) {
