@@ -42,9 +42,12 @@ void LoadProgress::Show(const v1::LoadModelEvent& event, absl::Duration elapsed)
   uint64_t total = 0;
   for (const v1::ShardSummary& shard : event.shards()) {
     total += shard.bytes();
-    done += shard.state() == v1::SHARD_STATE_LOADED ? shard.bytes() : shard.bytes_done();
+    done += std::min(shard.bytes(), shard.bytes_done());
   }
   if (total == 0) return;
+  // A node that starts again loads again; the bar waits until it has caught up.
+  done = std::max(done, done_max_);
+  done_max_ = done;
   if (started_bytes_ == 0 && done > 0) {
     started_ = elapsed;
     started_bytes_ = done;
@@ -58,7 +61,7 @@ void LoadProgress::Show(const v1::LoadModelEvent& event, absl::Duration elapsed)
     const int bar = std::clamp(columns_ - 55, 10, kBarColumnsMax);
     *out_ << "\r\033[K" << ProgressLine(done, total, rate, bar) << std::flush;
     on_line_ = true;
-  } else if (percent / kPercentStep != last_percent_ / kPercentStep || last_percent_ < 0) {
+  } else if (last_percent_ < 0 || percent / kPercentStep > last_percent_ / kPercentStep) {
     *out_ << event.model().name() << ": " << percent << "% of " << BytesText(total) << "\n";
     last_percent_ = percent;
   }
