@@ -59,12 +59,9 @@ std::string DrawBox(const v1::ShardSummary& shard, int width) {
 }
 
 std::string DrawModel(const LayerMapModel& model, int layers, int columns) {
-  std::vector<v1::ShardSummary> shards = model.shards;
-  std::sort(shards.begin(), shards.end(),
-            [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
   std::string line;
   int at = 0;
-  for (const v1::ShardSummary& shard : shards) {
+  for (const v1::ShardSummary& shard : model.shards) {
     const int begin = std::max(at, ColumnOf(shard.layers().begin(), layers, columns));
     const int end = std::min(columns, ColumnOf(shard.layers().end(), layers, columns));
     if (end <= begin) continue;

@@ -27,6 +27,17 @@ std::string StateText(v1::ShardState state) {
   return StateText(v1::ShardState_Name(state), sizeof("SHARD_STATE_") - 1);
 }
 
+// "loaded", "loading 31%", "node lost".
+std::string ShardStateText(const v1::ShardSummary& shard) {
+  if (shard.node_lost()) return "node lost";
+  if (shard.state() == v1::SHARD_STATE_UNSPECIFIED) return "waits for the node";
+  std::string text = StateText(shard.state());
+  if (shard.state() == v1::SHARD_STATE_LOADING && shard.bytes() > 0) {
+    absl::StrAppend(&text, " ", 100 * shard.bytes_done() / shard.bytes(), "%");
+  }
+  return text;
+}
+
 // Both ends inclusive, as operators count layers.
 std::string LayersText(const v1::LayerRange& layers) {
   if (layers.end() <= layers.begin()) return "";
@@ -157,18 +168,27 @@ std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& mode
     }
     map->shards.push_back(shard);
   }
-  text = DrawLayerMap(maps, options.columns);
-  if (options.format != OutputFormat::kWide) return text;
-
-  Table table({"MODEL", "LAYERS", "NODE", "ROLE", "STATE", "SIZE"});
-  for (const v1::ShardSummary& shard : shards.shards()) {
-    table.AddRow({shard.model(), LayersText(shard.layers()), shard.node_id(),
-                  shard.is_head() ? "head" : "stage",
-                  shard.node_lost() ? "node lost" : StateText(shard.state()),
-                  BytesText(shard.bytes())});
+  for (LayerMapModel& map : maps) {
+    std::sort(map.shards.begin(), map.shards.end(),
+              [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
   }
-  absl::StrAppend(&text, table.Render(options.headers));
-  return text;
+  if (maps.empty()) return options.headers ? "no shard is placed\n" : "";
+  // A narrow shard has no room for its name in the drawing.
+  const bool with_headers = options.format == OutputFormat::kWide && options.headers;
+  std::vector<std::string> headers = {"NODE", "LAYERS", "ROLE", "SIZE", "STATE"};
+  const bool with_model = with_headers || maps.size() > 1;
+  if (with_model) headers.push_back("MODEL");
+  Table table(headers);
+  for (const LayerMapModel& map : maps) {
+    for (const v1::ShardSummary& shard : map.shards) {
+      std::vector<std::string> row = {
+          shard.node_id(), absl::StrCat(with_headers ? "" : "layers ", LayersText(shard.layers())),
+          shard.is_head() ? "head" : "stage", BytesText(shard.bytes()), ShardStateText(shard)};
+      if (with_model) row.push_back(shard.model());
+      table.AddRow(std::move(row));
+    }
+  }
+  return absl::StrCat(DrawLayerMap(maps, options.columns), "\n", table.Render(with_headers));
 }
 
 }  // namespace shardline

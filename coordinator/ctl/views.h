@@ -22,7 +22,7 @@ std::string StatusView(const v1::ClusterStatus& status, const std::string& endpo
                        const ViewOptions& options);
 std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options);
 std::string ModelListView(const v1::ModelList& models, const ViewOptions& options);
-// `models` says how many layers each model has.
+// A map of the layers, and a line a shard. `models` says how many layers each model has.
 std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,
                           const ViewOptions& options);
 

@@ -127,9 +127,41 @@ TEST(Views, ShardsAreDrawnAsAMapOfLayers) {
   v1::ShardList shards;
   AddShard(&shards, "tinyllama-1.1b", "node-2", 11, 22, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "tinyllama-1.1b", "node-1", 0, 11, v1::SHARD_STATE_LOADED);
+  shards.mutable_shards(1)->set_bytes(40'789'606);
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 60}),
             "MODEL           0         5         10        15        20\n"
-            "tinyllama-1.1b  [node-1 █████████████][node-2 █████████████]\n");
+            "tinyllama-1.1b  [node-1 █████████████][node-2 █████████████]\n"
+            "\n"
+            "node-1  layers 0-10   head   38.9 MiB  loaded\n"
+            "node-2  layers 11-21  stage  1000 B    loaded\n");
+}
+
+TEST(Views, AShardTooNarrowForItsNameIsNamedBelow) {
+  v1::ShardList shards;
+  AddShard(&shards, "qwen3-0.6b", "node-c", 0, 1, v1::SHARD_STATE_LOADED);
+  AddShard(&shards, "qwen3-0.6b", "node-a", 1, 28, v1::SHARD_STATE_LOADED);
+  EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 68}),
+            "MODEL       0         5         10        15        20        25\n"
+            "qwen3-0.6b  ██[node-a █████████████████████████████████████████████]\n"
+            "\n"
+            "node-c  layers 0-0   head   1000 B  loaded\n"
+            "node-a  layers 1-27  stage  1000 B  loaded\n");
+}
+
+TEST(Views, TwoModelsAreToldApartBelowTheMap) {
+  v1::ShardList shards;
+  AddShard(&shards, "qwen3-0.6b", "node-1", 0, 28, v1::SHARD_STATE_FAILED);
+  AddShard(&shards, "tinyllama-1.1b", "node-2", 0, 22, v1::SHARD_STATE_LOADED);
+  const std::string text = ShardListView(shards, TwoModels(), {.columns = 68});
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("\n\n"
+                                   "node-1  layers 0-27  head  1000 B  failed  qwen3-0.6b\n"
+                                   "node-2  layers 0-21  head  1000 B  loaded  tinyllama-1.1b\n"));
+}
+
+TEST(Views, WithoutShardsThereIsNoMap) {
+  EXPECT_EQ(ShardListView({}, TwoModels(), {}), "no shard is placed\n");
+  EXPECT_EQ(ShardListView({}, TwoModels(), {.headers = false}), "");
 }
 
 TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
@@ -142,7 +174,11 @@ TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 68}),
             "MODEL       0         5         10        15        20        25\n"
             "qwen3-0.6b  [node-1 █████][node-2 ██▒▒▒][node-3 ░░░░░]··············\n"
-            "▒ loading   ░ node lost   · no shard\n");
+            "▒ loading   ░ node lost   · no shard\n"
+            "\n"
+            "node-1  layers 0-6    head   1000 B  loaded\n"
+            "node-2  layers 7-13   stage  1000 B  loading 50%\n"
+            "node-3  layers 14-20  stage  1000 B  node lost\n");
 }
 
 TEST(Views, TheMapFitsTheTerminal) {
@@ -150,7 +186,8 @@ TEST(Views, TheMapFitsTheTerminal) {
   AddShard(&shards, "m", "node-with-a-long-name", 0, 40, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "m", "n2", 40, 80, v1::SHARD_STATE_LOADED);
   for (const int columns : {40, 80, 200}) {
-    const std::string text = ShardListView(shards, {}, {.columns = columns});
+    std::string text = ShardListView(shards, {}, {.columns = columns});
+    text.resize(text.find("\n\n") + 1);  // The lines below it are as wide as their names.
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = text.find('\n', begin);
       int width = 0;
