@@ -81,9 +81,11 @@ std::string ErrorText(const absl::Status& status, const std::string& endpoint) {
   } else {
     text = absl::StrCat("error: ", std::string(status.message()), "\n");
   }
-  if (!detail.node.empty()) absl::StrAppend(&text, "node:  ", detail.node.value(), "\n");
-  if (detail.layers.has_value() && !detail.layers->empty()) {
-    absl::StrAppend(&text, "holds: ", detail.layers->ToString(), "\n");
+  if (!detail.node.empty()) {
+    absl::StrAppend(&text, "node:  ", detail.node.value(), "\n");
+    if (detail.layers.has_value() && !detail.layers->empty()) {
+      absl::StrAppend(&text, "holds: ", detail.layers->ToString(), "\n");
+    }
   }
   const std::string hint = HintFor(status, endpoint);
   if (!hint.empty()) absl::StrAppend(&text, "hint:  ", hint, "\n");

@@ -77,7 +77,7 @@ TEST(RefusalTest, BadModelFilesAreNamedAndHarmNothing) {
 
 TEST(RefusalTest, AModelTooBigIsExplainedInNumbersPerNode) {
   const std::string directory = FreshDirectory();
-  Cluster cluster({.nodes = 2, .memory = "8MiB"});
+  Cluster cluster({.nodes = 2, .memory = "64MiB"});
   const std::string big = MakeTinyLlama(
       directory,
       {.name = "big", .layers = 8, .hidden = 512, .q_heads = 8, .kv_heads = 8, .ff = 1024});
