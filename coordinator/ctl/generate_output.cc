@@ -1,6 +1,7 @@
 #include "coordinator/ctl/generate_output.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,9 @@ Json TokenJson(const v1::GenerateToken& token) {
   return json;
 }
 
+// No digits that mean nothing.
+double Tenths(double value) { return std::round(value * 10) / 10; }
+
 Json EndJson(const v1::GenerateEnd& end, const v1::GenerateStarted& started) {
   const GenerateFigures figures = FiguresOf(started, end);
   return {{"type", "end"},
@@ -69,11 +73,11 @@ Json EndJson(const v1::GenerateEnd& end, const v1::GenerateStarted& started) {
           {"lapUs", end.timings().lap_us()},
           {"headComputeUs", end.timings().head_compute_us()},
           {"stageComputeUs", end.timings().stage_compute_us()},
-          {"tokensPerS", figures.tokens_per_s},
+          {"tokensPerS", Tenths(figures.tokens_per_s)},
           {"hops", figures.hops},
-          {"layersUsPerLap", figures.layers_us},
-          {"hopUs", figures.hop_us},
-          {"finishUsPerLap", figures.finish_us}};
+          {"layersUsPerLap", Tenths(figures.layers_us)},
+          {"hopUs", Tenths(figures.hop_us)},
+          {"finishUsPerLap", Tenths(figures.finish_us)}};
 }
 
 // "0.045", "4.46", "31.2": three digits that mean something.
@@ -117,6 +121,10 @@ std::string EventJson(const v1::GenerateEvent& event, const v1::GenerateStarted&
 
 std::string StatsText(const v1::GenerateStarted& started, const v1::GenerateEnd& end) {
   const GenerateFigures figures = FiguresOf(started, end);
+  if (end.generated_tokens() == 0) {
+    return absl::StrCat("no token behind a prompt of ", end.prompt_tokens(),
+                        ": the model ended its answer at once\n");
+  }
   std::string text = absl::StrCat(Count(end.generated_tokens(), "token"), " behind a prompt of ",
                                   end.prompt_tokens(), ": ");
   if (figures.tokens_per_s > 0)

@@ -24,6 +24,9 @@ class LoadProgress {
   void Done();
 
  private:
+  void ShowNote(const v1::LoadModelEvent& event);
+  void ShowBytes(const std::string& model, uint64_t done, uint64_t total, absl::Duration elapsed);
+
   std::ostream* const out_;
   const bool redraw_;
   const int columns_;

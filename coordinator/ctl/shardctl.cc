@@ -77,15 +77,21 @@ class Run {
 
   ExitCode Fail(const absl::Status& status) {
     const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
-    *terminal_.err << (json ? ErrorJson(status, command_.endpoint)
-                            : ErrorText(status, command_.endpoint));
+    const ErrorContext context = {.endpoint = command_.endpoint,
+                                  .is_load = command_.verb == CtlVerb::kModelLoad};
+    *terminal_.err << (json ? ErrorJson(status, context) : ErrorText(status, context));
     return ExitCodeOf(status);
   }
 
   ExitCode Status() {
     const absl::StatusOr<v1::ClusterStatus> status = client_.GetStatus(timeout());
     if (!status.ok()) return Fail(status.status());
-    *terminal_.out << StatusView(*status, command_.endpoint, view());
+    v1::NodeList nodes;
+    if (status->nodes_lost() > 0) {
+      absl::StatusOr<v1::NodeList> known = client_.ListNodes(timeout());
+      if (known.ok()) nodes = *std::move(known);
+    }
+    *terminal_.out << StatusView(*status, nodes, command_.endpoint, view());
     return status->healthy() ? ExitCode::kOk : ExitCode::kNotHealthy;
   }
 

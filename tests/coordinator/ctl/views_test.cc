@@ -85,7 +85,7 @@ TEST(Views, WideNodesSayWhereAndWhy) {
             "node-1  ready  tinyllama-1.1b  0-10  3.0 GiB/8.0 GiB  120/128  2  140ms  3d  "
             "cpu avx2 x4  7  0.1.0  10.0.0.11:7071  -\n"
             "node-2  lost   -               -     0 B/512 MiB      -        0  12s    3m  "
-            "             0  -      -               heartbeat lost\n");
+            "-            0  -      -               heartbeat lost\n");
 }
 
 TEST(Views, NamesAreOneALine) {
@@ -112,15 +112,16 @@ TEST(Views, StatusIsOnePage) {
   status.set_sessions_running(6);
   *status.add_models() = TwoModels().models(1);
   status.add_problems("qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago");
-  EXPECT_EQ(StatusView(status, "127.0.0.1:7070", {}),
+  EXPECT_EQ(StatusView(status, TwoNodes(), "127.0.0.1:7070", {}),
             "CLUSTER   127.0.0.1:7070   not healthy   version 0.1.0   term 7   plan 42\n"
-            "NODES     1 ready   1 lost\n"
+            "NODES     1 ready   1 lost: node-2 (heartbeat lost)\n"
             "SESSIONS  6 running\n"
-            "MODEL       STATE     ARCH  QUANT  SIZE  LAYERS  CONTEXT  REASON\n"
-            "qwen3-0.6b  degraded  -     -      -     28      -        "
-            "layers 21-27 on node-4: heartbeat lost 1.2 s ago\n"
+            "MODEL       STATE     ARCH  QUANT  SIZE  LAYERS  CONTEXT\n"
+            "qwen3-0.6b  degraded  -     -      -     28      -\n"
             "PROBLEMS\n"
-            "  qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago\n");
+            "  qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago\n"
+            "  hint: a node that starts again loads its shard by itself; see `shardctl node list "
+            "-o wide`\n");
 }
 
 TEST(Views, ShardsAreDrawnAsAMapOfLayers) {

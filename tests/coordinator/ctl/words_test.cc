@@ -43,21 +43,38 @@ TEST(ExitCode, AnErrorNamesNodeLayersAndWhatHelps) {
   const absl::Status status = MakeFailure(
       {.kind = FailureKind::kHeartbeatLost, .node = NodeId("node-2"), .layers = LayerRange{11, 22}},
       "session 7: node-2 is lost");
-  EXPECT_EQ(ErrorText(status, "h:1"),
+  EXPECT_EQ(ErrorText(status, {.endpoint = "h:1"}),
             "error: session 7: node-2 is lost\n"
-            "node:  node-2\n"
-            "holds: layers 11-21\n"
-            "hint:  see `shardctl node list -o wide`; start node node-2 again and its shard is "
-            "loaded by itself\n");
-  EXPECT_EQ(ErrorJson(status, "h:1"),
+            "node:  node-2, which holds layers 11-21\n"
+            "hint:  see `shardctl node list -o wide`; once node-2 is up again it loads its shard "
+            "by itself\n");
+  EXPECT_EQ(ErrorJson(status, {.endpoint = "h:1"}),
             "{\"error\":{\"code\":\"UNAVAILABLE\",\"kind\":\"heartbeat_lost\",\"message\":"
             "\"session 7: node-2 is lost\",\"node\":\"node-2\",\"layers\":{\"begin\":11,\"end\":22}"
-            ",\"hint\":\"see `shardctl node list -o wide`; start node node-2 again and its shard "
-            "is loaded by itself\"}}\n");
+            ",\"hint\":\"see `shardctl node list -o wide`; once node-2 is up again it loads its "
+            "shard by itself\"}}\n");
+}
+
+TEST(ExitCode, WhatTheMessageNamesIsNotToldTwice) {
+  const absl::Status status = MakeFailure(
+      {.kind = FailureKind::kHeartbeatLost, .node = NodeId("node-2"), .layers = LayerRange{11, 22}},
+      "node-2 (layers 11-21): heartbeat lost");
+  EXPECT_THAT(ErrorText(status, {}),
+              ::testing::StartsWith("error: node-2 (layers 11-21): heartbeat lost\nhint:"));
+}
+
+TEST(ExitCode, AModelThatDoesNotFitIsToldALineANode) {
+  const absl::Status status =
+      MakeFailure(FailureKind::kOverloaded, "m does not fit on 2 nodes\na has 1 GiB\nb has 2 GiB");
+  EXPECT_EQ(ErrorText(status, {.is_load = true}),
+            "error: m does not fit on 2 nodes\n"
+            "       a has 1 GiB\n"
+            "       b has 2 GiB\n"
+            "hint:  add a node, unload another model, or take a smaller --context or --sessions\n");
 }
 
 TEST(ExitCode, ASilentCoordinatorIsNamedByItsAddress) {
-  EXPECT_THAT(ErrorText(absl::UnavailableError("connection refused"), "h:1"),
+  EXPECT_THAT(ErrorText(absl::UnavailableError("connection refused"), {.endpoint = "h:1"}),
               ::testing::AllOf(::testing::HasSubstr("no coordinator answers at h:1"),
                                ::testing::HasSubstr("--endpoint")));
 }
@@ -81,6 +98,43 @@ TEST(LoadProgress, IsOneLineAChangeWhereNothingIsRedrawn) {
     progress.Show(event, absl::Seconds(1));
   }
   EXPECT_EQ(out.str(), "m: loading\nm: 0% of 1000 B\nm: 50% of 1000 B\nm: 100% of 1000 B\n");
+}
+
+TEST(LoadProgress, SaysWhatFollowsTheLastByteBelowIt) {
+  std::ostringstream out;
+  LoadProgress progress(&out, false, 80);
+  v1::LoadModelEvent event;
+  event.mutable_model()->set_name("m");
+  event.add_shards()->set_bytes(1000);
+  event.set_note("placed:\nnode-1: layers 0-3");
+  progress.Show(event, absl::ZeroDuration());
+  event.set_note("probing");
+  event.mutable_shards(0)->set_bytes_done(1000);
+  progress.Show(event, absl::Seconds(1));
+  event.set_note("ready");
+  progress.Show(event, absl::Seconds(1));
+  EXPECT_EQ(out.str(),
+            "m: placed:\n  node-1: layers 0-3\nm: 0% of 1000 B\nm: 100% of 1000 B\nm: probing\n"
+            "m: ready\n");
+}
+
+TEST(LoadProgress, IsOneBarOnATerminal) {
+  std::ostringstream out;
+  LoadProgress progress(&out, true, 65);
+  v1::LoadModelEvent event;
+  event.mutable_model()->set_name("m");
+  event.set_note("loading");
+  event.add_shards()->set_bytes(1000);
+  for (const uint64_t done : {100, 500, 1000}) {
+    event.mutable_shards(0)->set_bytes_done(done);
+    progress.Show(event, absl::Seconds(static_cast<int64_t>(done) / 100));
+  }
+  progress.Done();
+  EXPECT_EQ(out.str(),
+            "m: loading\n"
+            "\r\033[K 10% ▕█         ▏ 100 B/1000 B"
+            "\r\033[K 50% ▕█████     ▏ 500 B/1000 B  100 B/s  ETA 5s"
+            "\r\033[K100% ▕██████████▏ 1000 B/1000 B  100 B/s\n");
 }
 
 TEST(LoadProgress, NeverGoesBackWhenANodeBeginsAgain) {
@@ -142,6 +196,8 @@ TEST(GenerateOutput, ANodeAloneHasNoHops) {
   started.add_route();
   v1::GenerateEnd end;
   end.set_prompt_tokens(4);
+  EXPECT_EQ(StatsText(started, end),
+            "no token behind a prompt of 4: the model ended its answer at once\n");
   end.set_generated_tokens(1);
   end.set_ttft_us(9'000);
   EXPECT_EQ(StatsText(started, end), "1 token behind a prompt of 4: first token after 9 ms\n");
