@@ -138,9 +138,11 @@ void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
   entry->file = *std::move(file);
   const std::vector<NodeCost> nodes = FreeNodes();
   if (nodes.empty()) {
+    const std::string why = live_.empty()
+                                ? "none has joined"
+                                : absl::StrCat("all ", live_.size(), " that joined hold a shard");
     return Fail(name, MakeFailure(FailureKind::kOverloaded,
-                                  absl::StrCat("no node is free for ", name,
-                                               ": every node holds a shard, or none has joined")));
+                                  absl::StrCat("no node is free for ", name, ": ", why)));
   }
   absl::StatusOr<PlacedModel> placed = PlaceModel(*entry->file, entry->wish, nodes);
   if (!placed.ok()) return Fail(name, placed.status());

@@ -78,13 +78,25 @@ std::string HintFor(const absl::Status& status, const ErrorContext& context) {
   }
 }
 
+namespace {
+
+// gRPC's own words on a connection end with the reason: "…; last error: …: Connection refused".
+std::string ConnectionReason(const std::string& message) {
+  const size_t last = message.rfind(": ");
+  const bool is_chain = absl::StrContains(message, "last error: ") && last != message.npos;
+  return is_chain ? message.substr(last + 2) : message;
+}
+
+}  // namespace
+
 std::string ErrorText(const absl::Status& status, const ErrorContext& context) {
   const FailureDetail detail = FailureDetailOf(status);
-  const std::string message =
+  std::string message =
       absl::StrReplaceAll(status.message(), {{"\n", "\n       "}});  // Below "error: ".
   std::string text = "error: ";
   if (ExitCodeOf(status) == ExitCode::kUnreachable) {
     absl::StrAppend(&text, "no coordinator answers at ", context.endpoint, ": ");
+    message = ConnectionReason(message);
   }
   absl::StrAppend(&text, message, "\n");
   if (!detail.node.empty()) {

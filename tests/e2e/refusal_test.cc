@@ -126,7 +126,10 @@ TEST(RefusalTest, AModelTooBigIsExplainedInNumbersPerNode) {
   ExpectOneClearLine(result, 6,
                      {cluster.NodeName(0) + " has 64.0 MiB", cluster.NodeName(1) + " has 64.0 MiB",
                       "short by ", "big does not fit on 2 nodes"});
-  ExpectHealthy(cluster, MakeTinyLlama(directory, {.name = "small"}));
+  const std::string small = MakeTinyLlama(directory, {.name = "small"});
+  ExpectOneClearLine(cluster.Shardctl({"model", "load", small, "--shards", "3"}), 6,
+                     {"3 shards", "2 are ready"});
+  ExpectHealthy(cluster, small);
 }
 
 TEST(RefusalTest, NodesWithOtherWeightsUnderTheSameNameAreRefusedWithBothDigests) {

@@ -74,6 +74,11 @@ TEST(ExitCode, AModelThatDoesNotFitIsToldALineANode) {
 }
 
 TEST(ExitCode, ASilentCoordinatorIsNamedByItsAddress) {
+  const char kGrpcWords[] =
+      "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to "
+      "connect to remote host: Connection refused";
+  EXPECT_THAT(ErrorText(absl::UnavailableError(kGrpcWords), {.endpoint = "h:1"}),
+              ::testing::StartsWith("error: no coordinator answers at h:1: Connection refused\n"));
   EXPECT_THAT(ErrorText(absl::UnavailableError("connection refused"), {.endpoint = "h:1"}),
               ::testing::AllOf(::testing::HasSubstr("no coordinator answers at h:1"),
                                ::testing::HasSubstr("--endpoint")));
