@@ -123,21 +123,24 @@ TEST(LoadProgress, SaysWhatFollowsTheLastByteBelowIt) {
             "m: ready\n");
 }
 
-TEST(LoadProgress, IsOneBarOnATerminal) {
+TEST(LoadProgress, IsOneBarOnATerminalThatNeverGoesBack) {
+  absl::Duration elapsed;
   std::ostringstream out;
   LoadProgress progress(&out, true, 65);
   v1::LoadModelEvent event;
   event.mutable_model()->set_name("m");
   event.set_note("loading");
   event.add_shards()->set_bytes(1000);
-  for (const uint64_t done : {100, 500, 1000}) {
+  for (const uint64_t done : {100, 500, 0, 1000}) {
     event.mutable_shards(0)->set_bytes_done(done);
-    progress.Show(event, absl::Seconds(static_cast<int64_t>(done) / 100));
+    if (done > 0) elapsed = absl::Seconds(static_cast<int64_t>(done) / 100);
+    progress.Show(event, elapsed);
   }
   progress.Done();
   EXPECT_EQ(out.str(),
             "m: loading\n"
             "\r\033[K 10% ▕█         ▏ 100 B/1000 B"
+            "\r\033[K 50% ▕█████     ▏ 500 B/1000 B  100 B/s  ETA 5s"
             "\r\033[K 50% ▕█████     ▏ 500 B/1000 B  100 B/s  ETA 5s"
             "\r\033[K100% ▕██████████▏ 1000 B/1000 B  100 B/s\n");
 }
