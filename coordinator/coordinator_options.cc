@@ -123,7 +123,8 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--data-dir", options.data_dir, "Where the coordinator keeps its store")
       ->type_name("DIR")
       ->capture_default_str();
-  app.add_option("--port-file", options.port_file, "Write the address in force to this file or named pipe")
+  app.add_option("--port-file", options.port_file,
+                 "Write the address in force to this file or named pipe")
       ->type_name("FILE");
   app.add_option("--model", options.model, "GGUF file to load as soon as enough nodes joined")
       ->type_name("FILE");

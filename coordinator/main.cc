@@ -2,13 +2,13 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,7 +19,7 @@ namespace shardline {
 namespace {
 
 // A disk that hangs must not keep a process that was told to stop.
-constexpr absl::Duration kShutdownMax = absl::Seconds(15);
+constexpr unsigned kShutdownSecondsMax = 15;
 
 // SIGINT and SIGTERM are taken by Wait alone; call before any thread starts.
 sigset_t BlockStopSignals() {
@@ -32,12 +32,17 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
-void GiveUpAfter(absl::Duration limit) {
-  std::thread([limit] {
-    absl::SleepFor(limit);
-    std::fputs("error: shutdown took too long, leaving\n", stderr);
-    std::_Exit(1);
-  }).detach();
+void GiveUp(int) {
+  constexpr char kMessage[] = "error: shutdown took too long, leaving\n";
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kMessage, sizeof(kMessage) - 1);
+  _exit(1);
+}
+
+// From here on the process ends: at once on a second signal, and at last when the time is up.
+void LimitShutdown(const sigset_t& signals) {
+  signal(SIGALRM, GiveUp);
+  alarm(kShutdownSecondsMax);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
 int Main(int argc, char** argv) {
@@ -71,7 +76,7 @@ int Main(int argc, char** argv) {
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   LogInfo("stopping", {{"signal", signal_number}});
-  GiveUpAfter(kShutdownMax);
+  LimitShutdown(signals);
   (*coordinator)->Shutdown();
   return 0;
 }

@@ -130,13 +130,19 @@ void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
                             absl::StatusOr<std::shared_ptr<const ModelFile>> file) {
   Entry* entry = FindLoad(name, load);
   if (entry == nullptr) return;  // Unloaded meanwhile.
+  // To the reader a bad file is a bad argument; to the operator the request was fine.
+  if (absl::IsInvalidArgument(file.status())) {
+    return Fail(name, absl::DataLossError(file.status().message()));
+  }
   if (!file.ok()) return Fail(name, file.status());
   entry->file = *std::move(file);
   const std::vector<NodeCost> nodes = FreeNodes();
   if (nodes.empty()) {
+    const std::string why = live_.empty()
+                                ? "none has joined"
+                                : absl::StrCat("all ", live_.size(), " that joined hold a shard");
     return Fail(name, MakeFailure(FailureKind::kOverloaded,
-                                  absl::StrCat("no node is free for ", name,
-                                               ": every node holds a shard, or none has joined")));
+                                  absl::StrCat("no node is free for ", name, ": ", why)));
   }
   absl::StatusOr<PlacedModel> placed = PlaceModel(*entry->file, entry->wish, nodes);
   if (!placed.ok()) return Fail(name, placed.status());
@@ -323,9 +329,9 @@ void ModelLoads::TellWatchers(const std::string& name) {
   const bool ready = model.placed && model.view.state == ModelState::kReady;
   const bool failed = model.placed && model.view.state == ModelState::kFailed;
   if (!ready && !failed) return;
+  // Why there is no route is why it failed, with the node that is to blame.
   const absl::Status status =
-      ready ? absl::OkStatus()
-            : absl::AbortedError(absl::StrCat("model ", name, " failed: ", model.view.reason));
+      ready ? absl::OkStatus() : routes_.RouteFor(name, world_.clock->Now()).status();
   for (const LoadStreamId watcher : entry.watchers) world_.admin->End(watcher, status);
   entry.watchers.clear();
 }

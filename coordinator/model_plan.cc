@@ -58,7 +58,7 @@ ModelPlan PlanOf(const ModelFile& file, const ModelCost& cost, const Placement& 
     out.plan.shards.push_back({.node = shard.node,
                                .layers = shard.layers,
                                .is_head = shard.is_head,
-                               .bytes = shard.total_bytes});
+                               .bytes = shard.weight_bytes});
   }
   return out;
 }

@@ -40,6 +40,16 @@ v1::ShardState ToProto(ShardState state) {
   return v1::SHARD_STATE_UNSPECIFIED;
 }
 
+// In the plan's bytes: a node may count some more, and its total is unknown until it has begun.
+uint64_t BytesDone(const ShardView& shard) {
+  const uint64_t planned = shard.shard.bytes;
+  if (shard.state == ShardState::kLoaded) return planned;
+  if (shard.bytes_total == 0) return 0;
+  const double part =
+      static_cast<double>(shard.bytes_done) / static_cast<double>(shard.bytes_total);
+  return static_cast<uint64_t>(std::min(1.0, part) * static_cast<double>(planned));
+}
+
 // The shard that `node` holds or loads, with its model's name.
 struct HeldShard {
   const ClusterModel* model = nullptr;
@@ -146,8 +156,8 @@ v1::ShardList ToShardList(const ClusterView& view, const std::string& model_name
       *summary.mutable_layers() = ToProto(shard.shard.layers);
       summary.set_is_head(shard.shard.is_head);
       summary.set_state(ToProto(shard.state));
-      summary.set_bytes(shard.bytes_total != 0 ? shard.bytes_total : shard.shard.bytes);
-      summary.set_bytes_done(shard.bytes_done);
+      summary.set_bytes(shard.shard.bytes);
+      summary.set_bytes_done(BytesDone(shard));
       summary.set_node_lost(shard.state == ShardState::kLost);
     }
   }

@@ -3,10 +3,9 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
-
 #include "base/failure.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/admin.grpc.pb.h"
 #include "shardline/v1/inference.grpc.pb.h"
 
@@ -14,8 +13,7 @@ namespace shardline {
 namespace {
 
 void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
-  if (timeout == absl::InfiniteDuration()) return;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  context.set_deadline(GrpcDeadline(timeout));
 }
 
 }  // namespace

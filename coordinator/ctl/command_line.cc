@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "coordinator/ctl/near_miss.h"
 
@@ -31,6 +32,7 @@ struct Parsing {
   std::string deadline;
   std::string ranges;
   std::vector<std::string> words;  // generate [MODEL] PROMPT
+  std::string model;               // Of generate.
   v1::Sampling sampling;
   float temperature = 0;
   float top_p = 1;
@@ -87,6 +89,7 @@ void AddGenerate(CLI::App& app, Parsing& p) {
   generate->add_option("words", p.words, "[MODEL] PROMPT; \"-\" reads the prompt from stdin")
       ->required()
       ->expected(1, 2);
+  generate->add_option("--model", p.model, "As the first of two words");
   generate->add_option("--max-tokens", p.max_tokens, "Longest answer")->capture_default_str();
   generate->add_option("--temperature", p.temperature, "0 is greedy")->capture_default_str();
   generate->add_option("--top-k", p.top_k, "0 is off")->capture_default_str();
@@ -195,7 +198,13 @@ std::string ExplainUnknown(const CLI::App& root, const std::vector<std::string>&
     }
     at = next;
   }
-  return "";
+  std::vector<std::string> names;
+  for (const CLI::App* verb : at->get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(verb->get_name());
+  }
+  if (names.empty()) return "";
+  return absl::StrCat(at == &root ? "a command is missing" : at->get_name() + " needs a command",
+                      ": ", absl::StrJoin(names, ", "));
 }
 
 // "0-9,10-29", both ends inclusive as operators count.
@@ -241,7 +250,10 @@ std::string Translate(Parsing& p) {
   }
   if (command.verb != CtlVerb::kGenerate) return "";
   v1::GenerateRequest& generate = command.generate;
-  if (p.words.size() == 2) generate.set_model(p.words.front());
+  if (p.words.size() == 2 && !p.model.empty()) {
+    return "the model is named twice; quote a prompt of several words";
+  }
+  generate.set_model(p.words.size() == 2 ? p.words.front() : p.model);
   generate.set_text(p.words.back());
   if (p.max_tokens == 0) return "--max-tokens must be at least 1";
   generate.set_new_tokens_max(p.max_tokens);

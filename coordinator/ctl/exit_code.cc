@@ -2,7 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/failure.h"
 
 namespace shardline {
@@ -34,7 +36,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
   }
 }
 
-std::string HintFor(const absl::Status& status, const std::string& endpoint) {
+std::string HintFor(const absl::Status& status, const ErrorContext& context) {
   const FailureDetail detail = FailureDetailOf(status);
   switch (detail.kind) {
     case FailureKind::kHeartbeatLost:
@@ -42,12 +44,15 @@ std::string HintFor(const absl::Status& status, const std::string& endpoint) {
     case FailureKind::kDeviceLost:
     case FailureKind::kStreamReset:
       if (!detail.node.empty()) {
-        return absl::StrCat("see `shardctl node list -o wide`; start node ", detail.node.value(),
-                            " again and its shard is loaded by itself");
+        return absl::StrCat("see `shardctl node list -o wide`; once ", detail.node.value(),
+                            " is up again it loads its shard by itself");
       }
       return "see `shardctl status`";
     case FailureKind::kOverloaded:
     case FailureKind::kKvExhausted:
+      if (context.is_load) {
+        return "add a node, unload another model, or take a smaller --context or --sessions";
+      }
       if (detail.retry_after > absl::ZeroDuration()) {
         return absl::StrCat("try again in ", absl::FormatDuration(detail.retry_after));
       }
@@ -61,9 +66,10 @@ std::string HintFor(const absl::Status& status, const std::string& endpoint) {
   }
   switch (ExitCodeOf(status)) {
     case ExitCode::kUnreachable:
-      return absl::StrCat("is shardline-coordinator running at ", endpoint,
+      return absl::StrCat("is shardline-coordinator running at ", context.endpoint,
                           "? --endpoint or SHARDLINE_ENDPOINT names another");
     case ExitCode::kNotFound:
+      if (context.is_load) return "the coordinator opens the path, on its own machine";
       return "see `shardctl model list`";
     case ExitCode::kTimeout:
       return "--timeout allows more time";
@@ -72,25 +78,42 @@ std::string HintFor(const absl::Status& status, const std::string& endpoint) {
   }
 }
 
-std::string ErrorText(const absl::Status& status, const std::string& endpoint) {
+namespace {
+
+// gRPC's own words on a connection end with the reason: "…; last error: …: Connection refused".
+std::string ConnectionReason(const std::string& message) {
+  const size_t last = message.rfind(": ");
+  const bool is_chain = absl::StrContains(message, "last error: ") && last != message.npos;
+  return is_chain ? message.substr(last + 2) : message;
+}
+
+}  // namespace
+
+std::string ErrorText(const absl::Status& status, const ErrorContext& context) {
   const FailureDetail detail = FailureDetailOf(status);
-  std::string text;
+  std::string message =
+      absl::StrReplaceAll(status.message(), {{"\n", "\n       "}});  // Below "error: ".
+  std::string text = "error: ";
   if (ExitCodeOf(status) == ExitCode::kUnreachable) {
-    text = absl::StrCat("error: no coordinator answers at ", endpoint, ": ",
-                        std::string(status.message()), "\n");
-  } else {
-    text = absl::StrCat("error: ", std::string(status.message()), "\n");
+    absl::StrAppend(&text, "no coordinator answers at ", context.endpoint, ": ");
+    message = ConnectionReason(message);
   }
-  if (!detail.node.empty()) absl::StrAppend(&text, "node:  ", detail.node.value(), "\n");
-  if (detail.layers.has_value() && !detail.layers->empty()) {
-    absl::StrAppend(&text, "holds: ", detail.layers->ToString(), "\n");
+  absl::StrAppend(&text, message, "\n");
+  if (!detail.node.empty()) {
+    std::string where = detail.node.value();
+    bool is_told = absl::StrContains(message, where);
+    if (detail.layers.has_value() && !detail.layers->empty()) {
+      is_told = is_told && absl::StrContains(message, detail.layers->ToString());
+      absl::StrAppend(&where, ", which holds ", detail.layers->ToString());
+    }
+    if (!is_told) absl::StrAppend(&text, "node:  ", where, "\n");
   }
-  const std::string hint = HintFor(status, endpoint);
+  const std::string hint = HintFor(status, context);
   if (!hint.empty()) absl::StrAppend(&text, "hint:  ", hint, "\n");
   return text;
 }
 
-std::string ErrorJson(const absl::Status& status, const std::string& endpoint) {
+std::string ErrorJson(const absl::Status& status, const ErrorContext& context) {
   const FailureDetail detail = FailureDetailOf(status);
   nlohmann::ordered_json error;
   error["code"] = absl::StatusCodeToString(status.code());
@@ -100,7 +123,7 @@ std::string ErrorJson(const absl::Status& status, const std::string& endpoint) {
   if (detail.layers.has_value()) {
     error["layers"] = {{"begin", detail.layers->begin}, {"end", detail.layers->end}};
   }
-  const std::string hint = HintFor(status, endpoint);
+  const std::string hint = HintFor(status, context);
   if (!hint.empty()) error["hint"] = hint;
   const nlohmann::ordered_json whole = {{"error", error}};
   return whole.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";

@@ -24,13 +24,20 @@ enum class ExitCode {
 
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// What a person can do about `status`; empty when we do not know. `endpoint` as given.
-std::string HintFor(const absl::Status& status, const std::string& endpoint);
+// What was being done.
+struct ErrorContext {
+  std::string endpoint;  // As given.
+  bool is_load = false;  // Of a model.
+};
 
-// "error: …" with the failure's node, layers and hint, one a line; ends with a newline.
-std::string ErrorText(const absl::Status& status, const std::string& endpoint);
+// What a person can do about `status`; empty when we do not know.
+std::string HintFor(const absl::Status& status, const ErrorContext& context);
+
+// "error: …", the node and its layers if that does not name them, and a hint, one a line; ends
+// with a newline. Further lines of a message are indented below its first.
+std::string ErrorText(const absl::Status& status, const ErrorContext& context);
 
 // {"error":{"code":…,"kind":…,"message":…,"node":…,"layers":…,"hint":…}} and a newline.
-std::string ErrorJson(const absl::Status& status, const std::string& endpoint);
+std::string ErrorJson(const absl::Status& status, const ErrorContext& context);
 
 }  // namespace shardline

@@ -41,16 +41,16 @@ std::string_view FillOf(const v1::ShardSummary& shard, double position) {
   return position < done ? kLoaded : kLoading;
 }
 
-// One shard in `width` columns: brackets where they fit, the node's name, then the fill.
+// One shard in `width` columns: brackets and the node's name where they fit, then the fill.
 std::string DrawBox(const v1::ShardSummary& shard, int width) {
   std::string box;
   const int inner = width >= 3 ? width - 2 : width;
   if (width >= 3) box += '[';
-  std::string label = shard.node_id().substr(0, static_cast<size_t>(std::max(0, inner - 2)));
-  if (width < 6) label.clear();
-  if (!label.empty()) label += ' ';
+  // Half a name is none.
+  std::string label = absl::StrCat(shard.node_id(), " ");
+  if (static_cast<int>(DisplayWidth(label)) >= inner) label.clear();
   absl::StrAppend(&box, label);
-  const int cells = inner - static_cast<int>(label.size());
+  const int cells = inner - static_cast<int>(DisplayWidth(label));
   for (int i = 0; i < cells; ++i) {
     absl::StrAppend(&box, std::string(FillOf(shard, (i + 0.5) / cells)));
   }
@@ -59,12 +59,9 @@ std::string DrawBox(const v1::ShardSummary& shard, int width) {
 }
 
 std::string DrawModel(const LayerMapModel& model, int layers, int columns) {
-  std::vector<v1::ShardSummary> shards = model.shards;
-  std::sort(shards.begin(), shards.end(),
-            [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
   std::string line;
   int at = 0;
-  for (const v1::ShardSummary& shard : shards) {
+  for (const v1::ShardSummary& shard : model.shards) {
     const int begin = std::max(at, ColumnOf(shard.layers().begin(), layers, columns));
     const int end = std::min(columns, ColumnOf(shard.layers().end(), layers, columns));
     if (end <= begin) continue;

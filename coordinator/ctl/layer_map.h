@@ -17,7 +17,7 @@ namespace shardline {
 struct LayerMapModel {
   std::string name;
   int layers = 0;  // 0: unknown; then the last layer of any shard ends the line.
-  std::vector<v1::ShardSummary> shards;
+  std::vector<v1::ShardSummary> shards;  // By their layers.
 };
 
 // Lines end with a newline; the widest is at most `columns_max`, or what the names need if that

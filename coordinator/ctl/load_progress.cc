@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "coordinator/ctl/table.h"
 
 namespace shardline {
@@ -33,18 +34,34 @@ std::string ProgressLine(uint64_t done, uint64_t total, double bytes_per_s, int 
 }
 
 void LoadProgress::Show(const v1::LoadModelEvent& event, absl::Duration elapsed) {
-  if (event.note() != last_note_ && !event.note().empty()) {
-    Done();
-    *out_ << event.model().name() << ": " << event.note() << "\n";
-    last_note_ = event.note();
-  }
   uint64_t done = 0;
   uint64_t total = 0;
   for (const v1::ShardSummary& shard : event.shards()) {
     total += shard.bytes();
-    done += shard.state() == v1::SHARD_STATE_LOADED ? shard.bytes() : shard.bytes_done();
+    done += std::min(shard.bytes(), shard.bytes_done());
   }
-  if (total == 0) return;
+  // A node that starts again loads again; the bar waits until it has caught up.
+  done = std::max(done, done_max_);
+  done_max_ = done;
+  // What comes after the last byte is said below the bar, all else above it.
+  const bool is_loaded = total > 0 && done == total;
+  if (is_loaded) ShowBytes(event.model().name(), done, total, elapsed);
+  ShowNote(event);
+  if (total > 0 && !is_loaded) ShowBytes(event.model().name(), done, total, elapsed);
+}
+
+void LoadProgress::ShowNote(const v1::LoadModelEvent& event) {
+  if (event.note() == last_note_ || event.note().empty()) return;
+  last_note_ = event.note();
+  Done();
+  *out_ << event.model().name() << ": " << absl::StrReplaceAll(event.note(), {{"\n", "\n  "}})
+        << "\n";
+}
+
+void LoadProgress::ShowBytes(const std::string& model, uint64_t done, uint64_t total,
+                             absl::Duration elapsed) {
+  const int percent = static_cast<int>(100 * done / total);
+  if (percent == 100 && last_percent_ == 100) return;
   if (started_bytes_ == 0 && done > 0) {
     started_ = elapsed;
     started_bytes_ = done;
@@ -53,13 +70,13 @@ void LoadProgress::Show(const v1::LoadModelEvent& event, absl::Duration elapsed)
   const double rate = seconds > 0.2 && done > started_bytes_
                           ? static_cast<double>(done - started_bytes_) / seconds
                           : 0;
-  const int percent = static_cast<int>(100 * done / total);
   if (redraw_) {
     const int bar = std::clamp(columns_ - 55, 10, kBarColumnsMax);
     *out_ << "\r\033[K" << ProgressLine(done, total, rate, bar) << std::flush;
     on_line_ = true;
-  } else if (percent / kPercentStep != last_percent_ / kPercentStep || last_percent_ < 0) {
-    *out_ << event.model().name() << ": " << percent << "% of " << BytesText(total) << "\n";
+    last_percent_ = percent;
+  } else if (last_percent_ < 0 || percent / kPercentStep > last_percent_ / kPercentStep) {
+    *out_ << model << ": " << percent << "% of " << BytesText(total) << "\n";
     last_percent_ = percent;
   }
 }

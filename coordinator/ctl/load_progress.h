@@ -1,7 +1,7 @@
 #pragma once
 
-// A model's load on the operator's screen: one line redrawn on a terminal, one line a change
-// elsewhere.
+// A model's load on the operator's screen: one line redrawn on a terminal, elsewhere a line
+// every tenth of the way. It never goes back.
 
 #include <iosfwd>
 #include <string>
@@ -24,6 +24,9 @@ class LoadProgress {
   void Done();
 
  private:
+  void ShowNote(const v1::LoadModelEvent& event);
+  void ShowBytes(const std::string& model, uint64_t done, uint64_t total, absl::Duration elapsed);
+
   std::ostream* const out_;
   const bool redraw_;
   const int columns_;
@@ -33,6 +36,7 @@ class LoadProgress {
   bool on_line_ = false;
   absl::Duration started_;  // When the first byte was seen.
   uint64_t started_bytes_ = 0;
+  uint64_t done_max_ = 0;
 };
 
 // "  45% ▕███████        ▏ 512 MiB/1.1 GiB  88 MiB/s  ETA 7s", `bar_columns` wide between the ends.

@@ -5,7 +5,7 @@
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "base/version.h"
 #include "coordinator/ctl/client.h"
 #include "coordinator/ctl/command_line.h"
@@ -77,15 +77,21 @@ class Run {
 
   ExitCode Fail(const absl::Status& status) {
     const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
-    *terminal_.err << (json ? ErrorJson(status, command_.endpoint)
-                            : ErrorText(status, command_.endpoint));
+    const ErrorContext context = {.endpoint = command_.endpoint,
+                                  .is_load = command_.verb == CtlVerb::kModelLoad};
+    *terminal_.err << (json ? ErrorJson(status, context) : ErrorText(status, context));
     return ExitCodeOf(status);
   }
 
   ExitCode Status() {
     const absl::StatusOr<v1::ClusterStatus> status = client_.GetStatus(timeout());
     if (!status.ok()) return Fail(status.status());
-    *terminal_.out << StatusView(*status, command_.endpoint, view());
+    v1::NodeList nodes;
+    if (status->nodes_lost() > 0) {
+      absl::StatusOr<v1::NodeList> known = client_.ListNodes(timeout());
+      if (known.ok()) nodes = *std::move(known);
+    }
+    *terminal_.out << StatusView(*status, nodes, command_.endpoint, view());
     return status->healthy() ? ExitCode::kOk : ExitCode::kNotHealthy;
   }
 
@@ -122,14 +128,14 @@ class Run {
   }
 
   ExitCode ModelLoad() {
-    const absl::Time start = absl::Now();
+    const Instant start = SystemClock()->Now();
     LoadProgress progress(terminal_.err, terminal_.err_is_terminal, terminal_.columns);
     v1::ModelSummary model;
     const absl::Status status =
         client_.LoadModel(command_.load, command_.timeout.value_or(absl::InfiniteDuration()),
                           [&](const v1::LoadModelEvent& event) {
                             model = event.model();
-                            if (!command_.quiet) progress.Show(event, absl::Now() - start);
+                            if (!command_.quiet) progress.Show(event, SystemClock()->Now() - start);
                           });
     progress.Done();
     if (!status.ok()) return Fail(status);
@@ -168,7 +174,7 @@ class Run {
                            if (event.has_started()) started = event.started();
                            if (event.has_end()) end = event.end();
                            if (command_.json_lines) {
-                             *terminal_.out << EventJson(event);
+                             *terminal_.out << EventJson(event, started);
                            } else if (event.has_token()) {
                              *terminal_.out << event.token().text();
                            } else if (event.has_end()) {

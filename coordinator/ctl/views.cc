@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "coordinator/ctl/json_view.h"
@@ -27,6 +28,36 @@ std::string StateText(v1::ShardState state) {
   return StateText(v1::ShardState_Name(state), sizeof("SHARD_STATE_") - 1);
 }
 
+// "loaded", "loading 31%", "node lost".
+std::string ShardStateText(const v1::ShardSummary& shard) {
+  if (shard.node_lost()) return "node lost";
+  if (shard.state() == v1::SHARD_STATE_UNSPECIFIED) return "waits for the node";
+  std::string text = StateText(shard.state());
+  if (shard.state() == v1::SHARD_STATE_LOADING && shard.bytes() > 0) {
+    absl::StrAppend(&text, " ", 100 * shard.bytes_done() / shard.bytes(), "%");
+  }
+  return text;
+}
+
+// "cpu avx2 x4"; a device that is called as its back end is not told twice.
+std::string DeviceText(const v1::NodeCapacity& capacity) {
+  if (absl::StartsWith(capacity.device(), capacity.backend())) return capacity.device();
+  return absl::StrCat(capacity.backend(), " ", capacity.device());
+}
+
+// What an operator can do about a model that does not serve.
+std::string ModelHint(const v1::ModelSummary& model) {
+  switch (model.state()) {
+    case v1::MODEL_STATE_DEGRADED:
+      return "a node that starts again loads its shard by itself; see `shardctl node list -o wide`";
+    case v1::MODEL_STATE_FAILED:
+      return absl::StrCat("`shardctl model unload ", model.name(),
+                          "`, mend what is said above, then load it again");
+    default:
+      return "";
+  }
+}
+
 // Both ends inclusive, as operators count layers.
 std::string LayersText(const v1::LayerRange& layers) {
   if (layers.end() <= layers.begin()) return "";
@@ -40,8 +71,8 @@ std::string Emphasised(const std::string& text, bool good, const ViewOptions& op
 
 }  // namespace
 
-std::string StatusView(const v1::ClusterStatus& status, const std::string& endpoint,
-                       const ViewOptions& options) {
+std::string StatusView(const v1::ClusterStatus& status, const v1::NodeList& nodes,
+                       const std::string& endpoint, const ViewOptions& options) {
   if (options.format == OutputFormat::kJson) return StatusJson(status);
   std::string text = absl::StrCat(
       "CLUSTER   ", endpoint, "   ",
@@ -49,21 +80,36 @@ std::string StatusView(const v1::ClusterStatus& status, const std::string& endpo
       "   version ", status.version(), "   term ", status.term(), "   plan ", status.plan_epoch(),
       "\n");
   absl::StrAppend(&text, "NODES     ", status.nodes_ready(), " ready   ", status.nodes_lost(),
-                  " lost\n");
+                  " lost");
+  const char* separator = ": ";
+  for (const v1::NodeSummary& node : nodes.nodes()) {
+    if (node.state() != v1::NODE_STATE_LOST) continue;
+    absl::StrAppend(&text, separator, node.node_id());
+    if (!node.reason().empty()) absl::StrAppend(&text, " (", node.reason(), ")");
+    separator = ", ";
+  }
+  text += '\n';
   absl::StrAppend(&text, "SESSIONS  ", status.sessions_running(), " running\n");
   if (status.models().empty()) {
-    absl::StrAppend(&text, "MODELS    none; `shardctl model load PATH` loads one\n");
+    absl::StrAppend(&text, "MODELS    none\n");
   } else {
     v1::ModelList models;
     *models.mutable_models() = status.models();
+    // Why one does not serve is said below, a line a problem.
+    for (v1::ModelSummary& model : *models.mutable_models()) model.clear_reason();
     ViewOptions plain = options;
     plain.headers = true;
+    if (plain.format == OutputFormat::kName) plain.format = OutputFormat::kTable;
     text += ModelListView(models, plain);
   }
   if (!status.problems().empty()) {
     text += "PROBLEMS\n";
     for (const std::string& problem : status.problems()) {
       absl::StrAppend(&text, "  ", problem, "\n");
+    }
+    for (const v1::ModelSummary& model : status.models()) {
+      const std::string hint = ModelHint(model);
+      if (!hint.empty()) absl::StrAppend(&text, "  hint: ", hint, "\n");
     }
   }
   return text;
@@ -97,9 +143,8 @@ std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options) 
                                     AgeText(absl::Milliseconds(node.last_beat_ms())),
                                     AgeText(absl::Milliseconds(node.age_ms()))};
     if (wide) {
-      row.insert(row.end(),
-                 {absl::StrCat(node.capacity().backend(), " ", node.capacity().device()),
-                  absl::StrCat(node.incarnation()), node.version(), node.address(), node.reason()});
+      row.insert(row.end(), {DeviceText(node.capacity()), absl::StrCat(node.incarnation()),
+                             node.version(), node.address(), node.reason()});
     }
     table.AddRow(std::move(row));
   }
@@ -115,8 +160,12 @@ std::string ModelListView(const v1::ModelList& models, const ViewOptions& option
     return text;
   }
   const bool wide = options.format == OutputFormat::kWide;
-  std::vector<std::string> headers = {"MODEL", "STATE",  "ARCH",    "QUANT",
-                                      "SIZE",  "LAYERS", "CONTEXT", "REASON"};
+  std::vector<std::string> headers = {"MODEL", "STATE",  "ARCH",   "QUANT",
+                                      "SIZE",  "LAYERS", "CONTEXT"};
+  const bool any_reason =
+      std::any_of(models.models().begin(), models.models().end(),
+                  [](const v1::ModelSummary& model) { return !model.reason().empty(); });
+  if (any_reason) headers.push_back("REASON");
   if (wide) headers.insert(headers.end(), {"PLAN", "DIGEST"});
   Table table(headers);
   for (const v1::ModelSummary& model : models.models()) {
@@ -127,8 +176,8 @@ std::string ModelListView(const v1::ModelList& models, const ViewOptions& option
         model.quantisation(),
         model.bytes() == 0 ? "" : BytesText(model.bytes()),
         model.layers() == 0 ? "" : absl::StrCat(model.layers()),
-        model.context_tokens_max() == 0 ? "" : absl::StrCat(model.context_tokens_max()),
-        model.reason()};
+        model.context_tokens_max() == 0 ? "" : absl::StrCat(model.context_tokens_max())};
+    if (any_reason) row.push_back(model.reason());
     if (wide) row.insert(row.end(), {absl::StrCat(model.plan_epoch()), model.model_id()});
     table.AddRow(std::move(row));
   }
@@ -157,18 +206,27 @@ std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& mode
     }
     map->shards.push_back(shard);
   }
-  text = DrawLayerMap(maps, options.columns);
-  if (options.format != OutputFormat::kWide) return text;
-
-  Table table({"MODEL", "LAYERS", "NODE", "ROLE", "STATE", "SIZE"});
-  for (const v1::ShardSummary& shard : shards.shards()) {
-    table.AddRow({shard.model(), LayersText(shard.layers()), shard.node_id(),
-                  shard.is_head() ? "head" : "stage",
-                  shard.node_lost() ? "node lost" : StateText(shard.state()),
-                  BytesText(shard.bytes())});
+  for (LayerMapModel& map : maps) {
+    std::sort(map.shards.begin(), map.shards.end(),
+              [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
   }
-  absl::StrAppend(&text, table.Render(options.headers));
-  return text;
+  if (maps.empty()) return options.headers ? "no shard is placed\n" : "";
+  // A narrow shard has no room for its name in the drawing.
+  const bool with_headers = options.format == OutputFormat::kWide && options.headers;
+  std::vector<std::string> headers = {"NODE", "LAYERS", "ROLE", "SIZE", "STATE"};
+  const bool with_model = with_headers || maps.size() > 1;
+  if (with_model) headers.push_back("MODEL");
+  Table table(headers);
+  for (const LayerMapModel& map : maps) {
+    for (const v1::ShardSummary& shard : map.shards) {
+      std::vector<std::string> row = {
+          shard.node_id(), absl::StrCat(with_headers ? "" : "layers ", LayersText(shard.layers())),
+          shard.is_head() ? "head" : "stage", BytesText(shard.bytes()), ShardStateText(shard)};
+      if (with_model) row.push_back(shard.model());
+      table.AddRow(std::move(row));
+    }
+  }
+  return absl::StrCat(DrawLayerMap(maps, options.columns), "\n", table.Render(with_headers));
 }
 
 }  // namespace shardline

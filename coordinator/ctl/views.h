@@ -18,11 +18,12 @@ struct ViewOptions {
   int columns = 100;  // Of the terminal; the layer map fits into them.
 };
 
-std::string StatusView(const v1::ClusterStatus& status, const std::string& endpoint,
-                       const ViewOptions& options);
+// `nodes` names those that are lost; JSON is `status` alone.
+std::string StatusView(const v1::ClusterStatus& status, const v1::NodeList& nodes,
+                       const std::string& endpoint, const ViewOptions& options);
 std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options);
 std::string ModelListView(const v1::ModelList& models, const ViewOptions& options);
-// `models` says how many layers each model has.
+// A map of the layers, and a line a shard. `models` says how many layers each model has.
 std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,
                           const ViewOptions& options);
 

@@ -67,14 +67,20 @@ absl::Status CheckInputs(const ModelCost& model, absl::Span<const NodeCost> node
           absl::StrFormat("placement: the ranges end at layer %d of %d", next, layer_count));
     }
     if (static_cast<int32_t>(options.ranges.size()) > node_count) {
-      return Invalid(absl::StrFormat("placement: %d ranges for %d ready nodes",
-                                     options.ranges.size(), node_count));
+      return MakeFailure(FailureKind::kOverloaded,
+                         absl::StrFormat("%s: %d ranges need as many nodes, %d are ready and free",
+                                         model.name, options.ranges.size(), node_count));
     }
     return absl::OkStatus();
   }
-  if (options.shards < 0 || options.shards > layer_count || options.shards > node_count) {
-    return Invalid(absl::StrFormat("placement: %d shards asked of %d layers and %d ready nodes",
-                                   options.shards, layer_count, node_count));
+  if (options.shards < 0 || options.shards > layer_count) {
+    return Invalid(
+        absl::StrFormat("%s: %d shards of %d layers", model.name, options.shards, layer_count));
+  }
+  if (options.shards > node_count) {
+    return MakeFailure(FailureKind::kOverloaded,
+                       absl::StrFormat("%s: %d shards need as many nodes, %d are ready and free",
+                                       model.name, options.shards, node_count));
   }
   return absl::OkStatus();
 }

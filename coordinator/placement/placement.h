@@ -75,9 +75,10 @@ struct Placement {
   std::string explanation;  // One line a shard, in numbers.
 };
 
-// ResourceExhausted (kOverloaded) when it does not fit, with the arithmetic of every node.
-// InvalidArgument (kInvalidRequest) for costs or options that make no sense: no layers, no
-// nodes, a node twice, more shards than layers or nodes, ranges that do not tile the model.
+// ResourceExhausted (kOverloaded) when it does not fit, with the arithmetic of every node, or when
+// more shards or ranges are asked for than there are nodes. InvalidArgument (kInvalidRequest) for
+// costs or options that make no sense: no layers, no nodes, a node twice, more shards than
+// layers, ranges that do not tile the model.
 absl::StatusOr<Placement> Place(const ModelCost& model, absl::Span<const NodeCost> nodes,
                                 const PlacementOptions& options);
 

@@ -18,7 +18,7 @@ struct PlannedShard {
   NodeId node;
   LayerRange layers;
   bool is_head = false;
-  uint64_t bytes = 0;  // Weights, KV and scratch, as placed.
+  uint64_t bytes = 0;  // Of its weights.
 };
 
 struct Plan {

@@ -229,9 +229,10 @@ absl::StatusOr<Route> RouteTable::RouteFor(const std::string& name, Instant now)
     if (shard.kind != FailureKind::kNone) detail.kind = shard.kind;
     break;
   }
-  return MakeFailure(
-      detail, absl::StrCat(model->plan.model, " is ", std::string(ModelStateName(model->state)),
-                           ": ", absl::StrJoin(Missing(*model, now), "; ")));
+  return MakeFailure(detail, absl::StrCat(model->plan.model,
+                                          model->state == ModelState::kFailed ? " has " : " is ",
+                                          std::string(ModelStateName(model->state)), ": ",
+                                          absl::StrJoin(Missing(*model, now), "; ")));
 }
 
 std::vector<ModelView> RouteTable::List(Instant now) const {
@@ -379,6 +380,8 @@ Route RouteTable::MakeRoute(const Model& model) const {
 std::vector<std::string> RouteTable::Missing(const Model& model, Instant now) const {
   std::vector<std::string> missing;
   for (const Shard& shard : model.shards) {
+    // Of a model that has failed, what still loads is beside the point.
+    if (model.state == ModelState::kFailed && shard.state == ShardState::kLoading) continue;
     const std::string where =
         absl::StrCat(shard.planned.layers.ToString(), " on ", shard.planned.node.value(), ": ");
     switch (shard.state) {

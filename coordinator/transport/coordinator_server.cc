@@ -4,10 +4,10 @@
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/wire/grpc_deadline.h"
 
 namespace shardline {
 namespace {
@@ -62,7 +62,7 @@ void CoordinatorServer::SetReady(bool ready) {
 }
 
 void CoordinatorServer::Shutdown(absl::Duration drain) {
-  state_->server->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(drain));
+  state_->server->Shutdown(GrpcDeadline(drain));
   state_->server->Wait();
 }
 

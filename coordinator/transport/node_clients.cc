@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -11,6 +10,7 @@
 #include "absl/synchronization/mutex.h"
 #include "base/failure.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/head.grpc.pb.h"
 #include "shardline/v1/link.grpc.pb.h"
 
@@ -41,7 +41,7 @@ struct NodeChannel {
 };
 
 void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout));
+  context.set_deadline(GrpcDeadline(timeout));
 }
 
 absl::Status NotConnected(const NodeId& node) {

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 
 namespace shardline::testing {
 namespace {
@@ -114,7 +115,7 @@ void Cluster::StartNode(int index) {
 
 absl::Status Cluster::LoadModel(const v1::LoadModelRequest& request) {
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(2)));
+  context.set_deadline(GrpcDeadline(absl::Minutes(2)));
   auto reader = admin_->LoadModel(&context, request);
   v1::LoadModelEvent event;
   while (reader->Read(&event)) {
@@ -134,7 +135,7 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
                          const std::function<void(int)>& on_token) {
   Answer answer;
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(3)));
+  context.set_deadline(GrpcDeadline(absl::Minutes(3)));
   auto reader = inference_->Generate(&context, request);
   v1::GenerateEvent event;
   while (reader->Read(&event)) {

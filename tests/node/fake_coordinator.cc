@@ -4,7 +4,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include "proto/wire/grpc_deadline.h"
 
 namespace shardline::testing {
 namespace {
@@ -23,7 +23,7 @@ FakeCoordinator::FakeCoordinator() {
 }
 
 FakeCoordinator::~FakeCoordinator() {
-  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
   server_->Wait();
 }
 

@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/admin.grpc.pb.h"
 #include "shardline/v1/inference.grpc.pb.h"
 
@@ -53,7 +54,7 @@ class ScriptedCoordinator : public v1::Admin::Service, public v1::Inference::Ser
     server_ = builder.BuildAndStart();
     SetServing(false);
   }
-  ~ScriptedCoordinator() override { server_->Shutdown(std::chrono::system_clock::now()); }
+  ~ScriptedCoordinator() override { server_->Shutdown(GrpcDeadline(absl::ZeroDuration())); }
 
   std::string endpoint() const { return absl::StrCat("127.0.0.1:", port_); }
   void SetServing(bool serving) {
@@ -143,7 +144,11 @@ TEST(ShardctlUsage, WrongValuesAreUsageErrors) {
   EXPECT_EQ(Shardctl({"status", "--timeout", "soon"}).code, 2);
   EXPECT_EQ(Shardctl({"model", "load"}).code, 2);
   EXPECT_EQ(Shardctl({"model", "load", "x", "--ranges", "9-0"}).code, 2);
-  EXPECT_EQ(Shardctl({"node"}).code, 2);
+  EXPECT_EQ(Shardctl({"generate", "m", "hi", "--model", "m"}).code, 2);
+  const Outcome outcome = Shardctl({"model"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_EQ(outcome.err,
+            "error: model needs a command: list, load, unload\nhint:  shardctl --help\n");
   EXPECT_EQ(Shardctl({"completion", "tcsh"}).code, 2);
 }
 
@@ -224,6 +229,12 @@ TEST_F(ShardctlTest, APromptMayNameItsModelAndComeFromStdin) {
   EXPECT_EQ(coordinator_.generate.model(), "tiny");
   EXPECT_EQ(coordinator_.generate.text(),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST_F(ShardctlTest, AFlagMayNameTheModelToo) {
+  EXPECT_EQ(Ask({"generate", "hi", "--model", "tiny"}).code, 0);
+  EXPECT_EQ(coordinator_.generate.model(), "tiny");
+  EXPECT_EQ(coordinator_.generate.text(), "hi");
 }
 
 TEST_F(ShardctlTest, AnAnswerThatBreaksOffNamesTheNode) {

@@ -85,7 +85,7 @@ TEST(Views, WideNodesSayWhereAndWhy) {
             "node-1  ready  tinyllama-1.1b  0-10  3.0 GiB/8.0 GiB  120/128  2  140ms  3d  "
             "cpu avx2 x4  7  0.1.0  10.0.0.11:7071  -\n"
             "node-2  lost   -               -     0 B/512 MiB      -        0  12s    3m  "
-            "             0  -      -               heartbeat lost\n");
+            "-            0  -      -               heartbeat lost\n");
 }
 
 TEST(Views, NamesAreOneALine) {
@@ -112,24 +112,57 @@ TEST(Views, StatusIsOnePage) {
   status.set_sessions_running(6);
   *status.add_models() = TwoModels().models(1);
   status.add_problems("qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago");
-  EXPECT_EQ(StatusView(status, "127.0.0.1:7070", {}),
+  EXPECT_EQ(StatusView(status, TwoNodes(), "127.0.0.1:7070", {}),
             "CLUSTER   127.0.0.1:7070   not healthy   version 0.1.0   term 7   plan 42\n"
-            "NODES     1 ready   1 lost\n"
+            "NODES     1 ready   1 lost: node-2 (heartbeat lost)\n"
             "SESSIONS  6 running\n"
-            "MODEL       STATE     ARCH  QUANT  SIZE  LAYERS  CONTEXT  REASON\n"
-            "qwen3-0.6b  degraded  -     -      -     28      -        "
-            "layers 21-27 on node-4: heartbeat lost 1.2 s ago\n"
+            "MODEL       STATE     ARCH  QUANT  SIZE  LAYERS  CONTEXT\n"
+            "qwen3-0.6b  degraded  -     -      -     28      -\n"
             "PROBLEMS\n"
-            "  qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago\n");
+            "  qwen3-0.6b: layers 21-27 on node-4: heartbeat lost 1.2 s ago\n"
+            "  hint: a node that starts again loads its shard by itself; see `shardctl node list "
+            "-o wide`\n");
 }
 
 TEST(Views, ShardsAreDrawnAsAMapOfLayers) {
   v1::ShardList shards;
   AddShard(&shards, "tinyllama-1.1b", "node-2", 11, 22, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "tinyllama-1.1b", "node-1", 0, 11, v1::SHARD_STATE_LOADED);
+  shards.mutable_shards(1)->set_bytes(40'789'606);
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 60}),
             "MODEL           0         5         10        15        20\n"
-            "tinyllama-1.1b  [node-1 █████████████][node-2 █████████████]\n");
+            "tinyllama-1.1b  [node-1 █████████████][node-2 █████████████]\n"
+            "\n"
+            "node-1  layers 0-10   head   38.9 MiB  loaded\n"
+            "node-2  layers 11-21  stage  1000 B    loaded\n");
+}
+
+TEST(Views, AShardTooNarrowForItsNameIsNamedBelow) {
+  v1::ShardList shards;
+  AddShard(&shards, "qwen3-0.6b", "node-c", 0, 1, v1::SHARD_STATE_LOADED);
+  AddShard(&shards, "qwen3-0.6b", "node-a", 1, 28, v1::SHARD_STATE_LOADED);
+  EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 68}),
+            "MODEL       0         5         10        15        20        25\n"
+            "qwen3-0.6b  ██[node-a █████████████████████████████████████████████]\n"
+            "\n"
+            "node-c  layers 0-0   head   1000 B  loaded\n"
+            "node-a  layers 1-27  stage  1000 B  loaded\n");
+}
+
+TEST(Views, TwoModelsAreToldApartBelowTheMap) {
+  v1::ShardList shards;
+  AddShard(&shards, "qwen3-0.6b", "node-1", 0, 28, v1::SHARD_STATE_FAILED);
+  AddShard(&shards, "tinyllama-1.1b", "node-2", 0, 22, v1::SHARD_STATE_LOADED);
+  const std::string text = ShardListView(shards, TwoModels(), {.columns = 68});
+  EXPECT_THAT(text,
+              ::testing::HasSubstr("\n\n"
+                                   "node-1  layers 0-27  head  1000 B  failed  qwen3-0.6b\n"
+                                   "node-2  layers 0-21  head  1000 B  loaded  tinyllama-1.1b\n"));
+}
+
+TEST(Views, WithoutShardsThereIsNoMap) {
+  EXPECT_EQ(ShardListView({}, TwoModels(), {}), "no shard is placed\n");
+  EXPECT_EQ(ShardListView({}, TwoModels(), {.headers = false}), "");
 }
 
 TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
@@ -142,7 +175,11 @@ TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 68}),
             "MODEL       0         5         10        15        20        25\n"
             "qwen3-0.6b  [node-1 █████][node-2 ██▒▒▒][node-3 ░░░░░]··············\n"
-            "▒ loading   ░ node lost   · no shard\n");
+            "▒ loading   ░ node lost   · no shard\n"
+            "\n"
+            "node-1  layers 0-6    head   1000 B  loaded\n"
+            "node-2  layers 7-13   stage  1000 B  loading 50%\n"
+            "node-3  layers 14-20  stage  1000 B  node lost\n");
 }
 
 TEST(Views, TheMapFitsTheTerminal) {
@@ -150,7 +187,8 @@ TEST(Views, TheMapFitsTheTerminal) {
   AddShard(&shards, "m", "node-with-a-long-name", 0, 40, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "m", "n2", 40, 80, v1::SHARD_STATE_LOADED);
   for (const int columns : {40, 80, 200}) {
-    const std::string text = ShardListView(shards, {}, {.columns = columns});
+    std::string text = ShardListView(shards, {}, {.columns = columns});
+    text.resize(text.find("\n\n") + 1);  // The lines below it are as wide as their names.
     for (size_t begin = 0; begin < text.size();) {
       const size_t end = text.find('\n', begin);
       int width = 0;

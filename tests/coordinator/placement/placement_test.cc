@@ -77,6 +77,16 @@ TEST(Placement, OneLayerANodeIsAllowedAndMoreNodesThanLayersAreNot) {
   EXPECT_THAT(Place(TenLayers(), nodes, {.shards = 11}), FailsWith(FailureKind::kInvalidRequest));
 }
 
+TEST(Placement, MoreShardsThanNodesWaitForNodes) {
+  const std::vector<NodeCost> nodes = {Node("a", 4000), Node("b", 4000)};
+  EXPECT_THAT(Place(TenLayers(), nodes, {.shards = 3}),
+              StatusHas(absl::StatusCode::kResourceExhausted,
+                        HasSubstr("3 shards need as many nodes, 2 are ready")));
+  EXPECT_THAT(Place(TenLayers(), nodes, {.ranges = {{0, 3}, {3, 6}, {6, 10}}}),
+              StatusHas(absl::StatusCode::kResourceExhausted,
+                        HasSubstr("3 ranges need as many nodes, 2 are ready")));
+}
+
 TEST(Placement, AShortfallIsExplainedInNumbersForEveryNode) {
   const auto placement = Place(TenLayers(), {Node("a", 400), Node("b", 350)}, {});
   EXPECT_THAT(placement, FailsWith(FailureKind::kOverloaded));

@@ -9,9 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "base/clock.h"
 #include "base/failure.h"
 #include "base/version.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/head.grpc.pb.h"
 #include "shardline/v1/join.grpc.pb.h"
 #include "shardline/v1/link.grpc.pb.h"
@@ -189,7 +191,7 @@ FakeNode::~FakeNode() {
     absl::MutexLock lock(&state_->mu);
     state_->shutdown = true;
   }
-  state_->server->Shutdown(std::chrono::system_clock::now());
+  state_->server->Shutdown(GrpcDeadline(absl::ZeroDuration()));
 }
 
 void FakeNode::Join(int coordinator_port) { Start(coordinator_port, false); }
@@ -283,8 +285,8 @@ absl::Status FakeNode::refusal() const {
 
 bool FakeNode::WaitUntil(const std::function<bool(const FakeNode&)>& holds) const {
   // What happens to the node is counted under its mutex; each change is looked at once.
-  const absl::Time until = absl::Now() + kWaitMax;
-  while (absl::Now() < until) {
+  const Instant until = SystemClock()->Now() + kWaitMax;
+  while (SystemClock()->Now() < until) {
     size_t seen = 0;
     {
       absl::MutexLock lock(&state_->mu);
@@ -297,7 +299,7 @@ bool FakeNode::WaitUntil(const std::function<bool(const FakeNode&)>& holds) cons
       return seen != state_->opens.size() + state_->fences.size() + state_->loads.size() +
                          (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
     };
-    state_->mu.AwaitWithTimeout(absl::Condition(&changed), until - absl::Now());
+    state_->mu.AwaitWithTimeout(absl::Condition(&changed), until - SystemClock()->Now());
   }
   return holds(*this);
 }

@@ -145,8 +145,8 @@ v1::ShardList TestCluster::Shards() {
 }
 
 bool TestCluster::WaitUntil(const std::function<bool(const v1::ClusterStatus&)>& holds) {
-  const absl::Time until = absl::Now() + kWaitMax;
-  while (absl::Now() < until) {  // Each question waits its turn on the coordinator's loop.
+  const Instant until = SystemClock()->Now() + kWaitMax;
+  while (SystemClock()->Now() < until) {  // Each question waits its turn on the coordinator's loop.
     if (holds(Status())) return true;
     std::this_thread::yield();
   }

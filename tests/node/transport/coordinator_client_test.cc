@@ -11,6 +11,7 @@
 
 #include "base/mailbox.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/join.grpc.pb.h"
 
 namespace shardline {
@@ -35,7 +36,7 @@ class FakeCoordinator : public v1::Coordinator::Service {
   }
 
   ~FakeCoordinator() override {
-    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
     server_->Wait();
   }
 

@@ -20,6 +20,7 @@
 #include "node/transport/node_server.h"
 #include "node/transport/stage_conversion.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/link.grpc.pb.h"
 
 namespace shardline {
@@ -136,7 +137,7 @@ class RawPeer {
   explicit RawPeer(const Receiver& to)
       : stub_(grpc::CreateChannel(to.server->address(), grpc::InsecureChannelCredentials())),
         stream_(stub_.PrepareCall(&context_, "/shardline.v1.Shard/Link", &queue_)) {
-    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(30));
+    context_.set_deadline(GrpcDeadline(kPatience));
     stream_->StartCall(nullptr);
     Await();
   }
