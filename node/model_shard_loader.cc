@@ -110,11 +110,13 @@ absl::StatusOr<LoadedShard> ModelShardLoader::Load(const ShardOrder& order,
 
   auto pool = std::make_unique<ThreadPool>(ThreadPoolOptions{.threads = options_.threads});
   const DeviceStream stream = {.pool = pool.get()};
+  uint64_t tensor_bytes = 0;
+  const auto count = [&](uint64_t bytes_done, uint64_t bytes_total) {
+    tensor_bytes = bytes_total;
+    return progress(bytes_done, bytes_total);
+  };
   SL_ASSIGN_OR_RETURN(ShardWeights loaded,
-                      LoadShardWeights(file, hp, contents, WeightPolicy::kAsStored, stream,
-                                       [&progress](uint64_t bytes_done, uint64_t bytes_total) {
-                                         return progress(bytes_done, bytes_total);
-                                       }));
+                      LoadShardWeights(file, hp, contents, WeightPolicy::kAsStored, stream, count));
   auto weights = std::make_unique<ShardWeights>(std::move(loaded));
   SL_ASSIGN_OR_RETURN(std::unique_ptr<KvStore> kv,
                       KvStore::Create(hp, order.layers.count(), order.kv_pages));
@@ -134,7 +136,8 @@ absl::StatusOr<LoadedShard> ModelShardLoader::Load(const ShardOrder& order,
   shard.context_tokens_max = forward->context_tokens_max();
   shard.memory_bytes =
       static_cast<uint64_t>(weights->packed_bytes() + kv->page_bytes() * kv->pages_total());
-  shard.executor = std::make_unique<CpuShard>(std::move(pool), std::move(weights), std::move(kv),
+  shard.tensor_bytes = tensor_bytes;
+  shard.executor = std::make_shared<CpuShard>(std::move(pool), std::move(weights), std::move(kv),
                                               std::move(forward));
   return shard;
 }

@@ -37,7 +37,8 @@ struct LoadedShard {
   int32_t vocab_size = 0;
   int32_t context_tokens_max = 0;
   uint64_t memory_bytes = 0;  // Weights and KV.
-  std::unique_ptr<DeviceExecutor> executor;
+  uint64_t tensor_bytes = 0;  // Of the model file: what progress counted up to.
+  std::shared_ptr<DeviceExecutor> executor;
 };
 
 class ShardLoader {

@@ -17,6 +17,8 @@ struct LinkIdentity {
   Incarnation incarnation;
   Recipe recipe;
   int32_t hidden_dim = 0;
+
+  friend bool operator==(const LinkIdentity&, const LinkIdentity&) = default;
 };
 
 struct LinkAgreement {

@@ -32,12 +32,16 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
       : window_(window), call_(call), queue_(kSignalsWaitingMax) {}
 
   const StagePeer& peer() const override { return peer_; }
+  const LinkIdentity& accepted_by() const override { return accepted_by_; }
   void Ack(uint64_t sequence) override;
   void SendRowFailure(const RowFailure& failure) override;
   void Close(const absl::Status& reason) override;
 
   // Before anybody else knows the handle.
-  void SetPeer(const StagePeer& peer) { peer_ = peer; }
+  void SetEnds(const StagePeer& peer, const LinkIdentity& self) {
+    peer_ = peer;
+    accepted_by_ = self;
+  }
 
   void Welcome(uint32_t protocol);
   void Pong(uint64_t nonce);
@@ -59,6 +63,7 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
 
   const LinkWindow window_;
   StagePeer peer_;
+  LinkIdentity accepted_by_;
 
   absl::Mutex mu_;
   LinkCall* call_ ABSL_GUARDED_BY(mu_);  // Emptied by OnDone.
@@ -116,7 +121,7 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
     if (!agreement.ok()) return agreement.status();
     open_ = true;
     limits_.hidden_dim = static_cast<uint32_t>(self->hidden_dim);
-    handle_->SetPeer(agreement->peer);
+    handle_->SetEnds(agreement->peer, *self);
     events_->on_link_opened(handle_);
     handle_->Welcome(agreement->protocol);
     return absl::OkStatus();

@@ -37,6 +37,9 @@ class LinkHandle {
 
   virtual const StagePeer& peer() const = 0;
 
+  // What the node was when it judged the hello.
+  virtual const LinkIdentity& accepted_by() const = 0;
+
   // The stage took this bundle and every earlier one. Written lazily.
   virtual void Ack(uint64_t sequence) = 0;
 

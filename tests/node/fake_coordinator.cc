@@ -38,6 +38,31 @@ JoinedNode FakeCoordinator::Await(const std::string& node_id, v1::ShardState sta
   return members_[node_id].node;
 }
 
+JoinedNode FakeCoordinator::LoseAndWelcomeBack(const std::string& node_id) {
+  absl::MutexLock lock(&mu_);
+  Member& member = members_[node_id];
+  const uint64_t old = member.node.incarnation;
+  member.lost = true;
+  member.context->TryCancel();
+  auto back = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return member.node.incarnation != old && member.beats;
+  };
+  EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&back), kPatience)) << node_id;
+  return member.node;
+}
+
+void FakeCoordinator::AwaitAllPagesFree(const std::string& node_id) {
+  absl::MutexLock lock(&mu_);
+  Member& member = members_[node_id];
+  auto free = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const v1::Heartbeat& beat = member.node.beat;
+    return beat.kv_pages_total() > 0 && beat.kv_pages_free() == beat.kv_pages_total() &&
+           beat.attempts_open() == 0;
+  };
+  EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&free), kPatience))
+      << node_id << ": " << member.node.beat.ShortDebugString();
+}
+
 void FakeCoordinator::Order(const std::string& node_id, const v1::CoordinatorMessage& order) {
   absl::MutexLock lock(&mu_);
   // Forgotten, so that Await sees only what comes after the order.
@@ -45,7 +70,7 @@ void FakeCoordinator::Order(const std::string& node_id, const v1::CoordinatorMes
   members_[node_id].stream->Write(order);
 }
 
-grpc::Status FakeCoordinator::Join(grpc::ServerContext* /*context*/, JoinStream* stream) {
+grpc::Status FakeCoordinator::Join(grpc::ServerContext* context, JoinStream* stream) {
   v1::NodeMessage message;
   if (!stream->Read(&message) || !message.has_hello()) return grpc::Status::OK;
   const std::string node_id = message.hello().node_id();
@@ -53,9 +78,15 @@ grpc::Status FakeCoordinator::Join(grpc::ServerContext* /*context*/, JoinStream*
     absl::MutexLock lock(&mu_);
     Member& member = members_[node_id];
     member.stream = stream;
+    member.context = context;
     member.node.hello = message.hello();
     member.node.incarnation = message.hello().incarnation();
-    if (member.node.incarnation == 0) member.node.incarnation = incarnation_next_++;
+    if (member.node.incarnation == 0 || member.lost) {
+      member.node.incarnation = incarnation_next_++;
+    }
+    member.lost = false;
+    member.beats = false;
+    member.node.beat.Clear();
     member.node.report = message.hello().shard();
     v1::CoordinatorMessage welcome;
     welcome.mutable_welcome()->set_incarnation(member.node.incarnation);
@@ -65,7 +96,8 @@ grpc::Status FakeCoordinator::Join(grpc::ServerContext* /*context*/, JoinStream*
   }
   while (stream->Read(&message)) {
     absl::MutexLock lock(&mu_);
-    Hear(message, members_[node_id]);
+    // What an older stream still brings is not news.
+    if (members_[node_id].stream == stream) Hear(message, members_[node_id]);
   }
   return grpc::Status::OK;
 }
@@ -74,6 +106,7 @@ void FakeCoordinator::Hear(const v1::NodeMessage& message, Member& member) {
   if (message.has_shard()) member.node.report = message.shard();
   if (!message.has_heartbeat()) return;
   member.node.beat = message.heartbeat();
+  member.beats = true;
   v1::CoordinatorMessage reply;
   reply.mutable_heartbeat()->set_number(message.heartbeat().number());
   member.stream->Write(reply);

@@ -36,6 +36,13 @@ class FakeCoordinator : public v1::Coordinator::Service {
   // Waits until the node has joined and its shard is in `state`; the test fails if it never is.
   JoinedNode Await(const std::string& node_id, v1::ShardState state);
 
+  // Loses the node and cuts its stream; waits until it beats under a new incarnation, hence has
+  // taken the welcome.
+  JoinedNode LoseAndWelcomeBack(const std::string& node_id);
+
+  // Waits until the node has every page free.
+  void AwaitAllPagesFree(const std::string& node_id);
+
   // REQUIRES: the node has joined.
   void Order(const std::string& node_id, const v1::CoordinatorMessage& order);
 
@@ -49,6 +56,9 @@ class FakeCoordinator : public v1::Coordinator::Service {
   struct Member {
     JoinedNode node;
     JoinStream* stream = nullptr;
+    grpc::ServerContext* context = nullptr;
+    bool lost = false;   // The next welcome names a new incarnation.
+    bool beats = false;  // Since the last welcome.
   };
 
   void Hear(const v1::NodeMessage& message, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
