@@ -1,6 +1,7 @@
 #include "node/transport/node_server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -67,6 +68,18 @@ absl::Status TryToBind(const std::string& address) {
   return bound == 0 ? absl::OkStatus() : CannotListen(address, why);
 }
 
+// gRPC 1.51 ends its queue of callbacks with the queue's last user, and now and then that aborts
+// the process (a reference count below zero). A server that never ends, and that nobody can call,
+// stays the last user.
+void KeepCallbackQueue() {
+  static const grpc::Server* const keeper = [] {
+    grpc::ServerBuilder builder;
+    builder.RegisterCallbackGenericService(new grpc::CallbackGenericService());
+    return builder.BuildAndStart().release();
+  }();
+  (void)keeper;
+}
+
 }  // namespace
 
 struct NodeServer::State {
@@ -82,6 +95,7 @@ absl::StatusOr<std::unique_ptr<NodeServer>> NodeServer::Start(const std::string&
                                                               const LinkLimits& limits,
                                                               const LinkWindow& window) {
   SL_RETURN_IF_ERROR(TryToBind(address));
+  KeepCallbackQueue();
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   auto state = std::make_unique<State>();
