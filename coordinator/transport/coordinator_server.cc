@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "proto/wire/grpc_callback_queue.h"
 #include "proto/wire/grpc_deadline.h"
 
 namespace shardline {
@@ -25,6 +26,7 @@ struct CoordinatorServer::State {
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     const std::string& address, const std::vector<grpc::Service*>& services) {
+  KeepCallbackQueue();
   // Both are process-wide switches of gRPC, and idempotent.
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();

@@ -1,7 +1,6 @@
 #include "node/transport/node_server.h"
 
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
-#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/health_check_service_interface.h>
 #include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server.h>
@@ -19,6 +18,7 @@
 #include "base/failure.h"
 #include "base/status_macros.h"
 #include "node/transport/channel.h"
+#include "proto/wire/grpc_callback_queue.h"
 
 namespace shardline {
 namespace {
@@ -66,18 +66,6 @@ absl::Status TryToBind(const std::string& address) {
   const std::string why = bound == 0 ? "" : std::strerror(errno);
   close(fd);
   return bound == 0 ? absl::OkStatus() : CannotListen(address, why);
-}
-
-// gRPC 1.51 ends its queue of callbacks with the queue's last user, and now and then that aborts
-// the process (a reference count below zero). A server that never ends, and that nobody can call,
-// stays the last user.
-void KeepCallbackQueue() {
-  static const grpc::Server* const keeper = [] {
-    grpc::ServerBuilder builder;
-    builder.RegisterCallbackGenericService(new grpc::CallbackGenericService());
-    return builder.BuildAndStart().release();
-  }();
-  (void)keeper;
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ constexpr Ban kBans[] = {
     {"GTEST_"
      "SKIP",
      "a test that skips proves nothing"},
-    {"DISABLED"
+    {", DISABLED"
      "_",
      "a disabled test proves nothing"},
     {"TO"
