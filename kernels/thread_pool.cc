@@ -63,6 +63,9 @@ int AffinityCpuCount() {
   return 1;
 }
 
+// What a worker that was told of a fork spins for it: the wake-up of another thread takes as long.
+constexpr Nanoseconds kExpectedSpin{100'000};
+
 }  // namespace
 
 int UsableCpuCount() {
@@ -92,6 +95,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> forks = 0;     // Forks so far; workers sleep on it.
   alignas(64) std::atomic<uint32_t> parked_workers = 0;
   std::atomic<bool> caller_parked = false;
+  std::atomic<bool> resting = false;  // Nobody spins.
   std::atomic<bool> stop = false;
 
   static uint32_t Unclaimed(uint64_t value) { return static_cast<uint32_t>(value); }
@@ -116,6 +120,7 @@ struct ThreadPool::State {
 
   void Worker() {
     const ScopedFlushDenormals flush;
+    bool expected = false;  // Woken for a fork that has yet to come.
     while (true) {
       if (const uint32_t ran = RunTasks(); ran > 0) {
         finished.fetch_add(ran);
@@ -123,11 +128,15 @@ struct ThreadPool::State {
       }
       const uint32_t seen = forks.load();
       if (stop.load()) return;
-      if (SpinUntil(spin, [this] { return HasWork(); })) continue;
+      SpinUntil(expected ? kExpectedSpin : spin,
+                [this] { return HasWork() || resting.load(std::memory_order_relaxed); });
+      expected = false;
+      if (HasWork()) continue;
       // Either this sees the next fork, or the fork sees this worker parked and wakes it.
       parked_workers.fetch_add(1);
       if (forks.load() == seen) FutexWait(forks, seen);
       parked_workers.fetch_sub(1);
+      expected = !HasWork();
     }
   }
 
@@ -178,6 +187,7 @@ void ThreadPool::ParallelFor(int64_t task_count, absl::FunctionRef<void(int64_t 
   state.body = &body;
   state.task_count = task_count;
   state.finished.store(0, std::memory_order_relaxed);
+  state.resting.store(false, std::memory_order_relaxed);
   const uint64_t generation = (state.work.load(std::memory_order_relaxed) >> 32) + 1;
   state.work.store((generation << 32) | static_cast<uint64_t>(task_count));
   state.AnnounceFork();
@@ -186,6 +196,14 @@ void ThreadPool::ParallelFor(int64_t task_count, absl::FunctionRef<void(int64_t 
   if (total != static_cast<uint32_t>(task_count)) {
     state.AwaitFinished(static_cast<uint32_t>(task_count));
   }
+}
+
+void ThreadPool::Rest() { state_->resting.store(true, std::memory_order_relaxed); }
+
+void ThreadPool::Expect() {
+  if (state_->parked_workers.load() == 0) return;
+  state_->resting.store(false, std::memory_order_relaxed);
+  state_->AnnounceFork();
 }
 
 }  // namespace shardline

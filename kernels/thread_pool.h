@@ -40,6 +40,14 @@ class ThreadPool {
   // returns when all have returned. Not re-entrant; one calling thread at a time.
   void ParallelFor(int64_t task_count, absl::FunctionRef<void(int64_t task)> body);
 
+  // No fork is due for a while: workers stop spinning and park, and leave their cores to whoever
+  // sends the result on. The calling thread of ParallelFor.
+  void Rest();
+
+  // A fork is about to come: parked workers wake and spin for it, beside the wake-up of the thread
+  // that will fork. Any thread; a fork that does not come costs one short spin.
+  void Expect();
+
  private:
   struct State;
   std::unique_ptr<State> state_;

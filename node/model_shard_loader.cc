@@ -38,6 +38,7 @@ class CpuShard : public DeviceExecutor {
   absl::Status Submit(ComputeJob job, DoneCallback done) override {
     return executor_.Submit(std::move(job), std::move(done));
   }
+  void Rest() override { executor_.Rest(); }
   ExecutorProgress progress() const override { return executor_.progress(); }
   void Shutdown() override { executor_.Shutdown(); }
 

@@ -237,6 +237,7 @@ void ShardLoop::Submit(ComputeJob job) {
 }
 
 void ShardLoop::Send(Forward forward) {
+  executor_->Rest();
   std::vector<StepKey> keys;
   keys.reserve(forward.bundle.rows.size());
   for (const BundleRow& row : forward.bundle.rows) keys.push_back(row.key);

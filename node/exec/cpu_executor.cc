@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/status_macros.h"
+#include "kernels/thread_pool.h"
 
 namespace shardline {
 namespace {
@@ -51,6 +52,7 @@ CpuExecutor::CpuExecutor(std::unique_ptr<LlamaForward> forward, const Clock* clo
     : clock_(clock),
       options_(options),
       forward_(std::move(forward)),
+      pool_(forward_->stream().pool),
       items_(static_cast<size_t>(options.jobs_max)) {
   const ShardWeights& weights = forward_->weights();
   if (weights.contents.head) {
@@ -69,6 +71,7 @@ void CpuExecutor::Shutdown() {
 }
 
 absl::Status CpuExecutor::Submit(ComputeJob job, DoneCallback done) {
+  if (pool_ != nullptr) pool_->Expect();  // Its workers wake while the device thread does.
   if (items_.TryPost(Item{.job = std::move(job), .done = std::move(done)})) {
     jobs_submitted_.fetch_add(1, std::memory_order_relaxed);
     return absl::OkStatus();
@@ -78,6 +81,10 @@ absl::Status CpuExecutor::Submit(ComputeJob job, DoneCallback done) {
                      absl::StrCat("the executor's queue of ", options_.jobs_max, " jobs is full"));
 }
 
+void CpuExecutor::Rest() {
+  if (pool_ != nullptr) pool_->Rest();
+}
+
 ExecutorProgress CpuExecutor::progress() const {
   return ExecutorProgress{.jobs_submitted = jobs_submitted_.load(std::memory_order_relaxed),
                           .jobs_started = jobs_started_.load(std::memory_order_relaxed),
@@ -85,15 +92,8 @@ ExecutorProgress CpuExecutor::progress() const {
                           .rows_done = rows_done_.load(std::memory_order_relaxed)};
 }
 
-std::optional<CpuExecutor::Item> CpuExecutor::NextItem() {
-  const Instant spin_until = clock_->Now() + options_.spin;
-  while (items_.size() == 0 && !items_.closed() && clock_->Now() < spin_until) {
-  }
-  return items_.Take();
-}
-
 void CpuExecutor::Loop() {
-  while (std::optional<Item> item = NextItem()) {
+  while (std::optional<Item> item = items_.Take()) {
     jobs_started_.fetch_add(1, std::memory_order_relaxed);
     ComputeDone done = Run(item->job);
     rows_done_.fetch_add(static_cast<uint64_t>(RowsOf(item->job)), std::memory_order_relaxed);

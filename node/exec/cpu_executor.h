@@ -20,9 +20,6 @@ namespace shardline {
 
 struct CpuExecutorOptions {
   int32_t jobs_max = 64;  // Queued, the running one not counted.
-  // How long the thread looks for the next job before it sleeps: about what a wake-up costs. More
-  // would steal a core from the pool of a neighbour.
-  absl::Duration spin = absl::Microseconds(20);
 };
 
 class CpuExecutor : public DeviceExecutor {
@@ -33,6 +30,7 @@ class CpuExecutor : public DeviceExecutor {
   ~CpuExecutor() override;
 
   absl::Status Submit(ComputeJob job, DoneCallback done) override;
+  void Rest() override;
   ExecutorProgress progress() const override;
   void Shutdown() override;
 
@@ -43,7 +41,6 @@ class CpuExecutor : public DeviceExecutor {
   };
 
   void Loop();
-  std::optional<Item> NextItem();
   ComputeDone Run(const ComputeJob& job);
   absl::Status RunLayers(const ComputeJob& job, ComputeDone& done);
   absl::Status RunFinish(const ComputeJob& job, ComputeDone& done);
@@ -53,6 +50,7 @@ class CpuExecutor : public DeviceExecutor {
   const Clock* const clock_;
   const CpuExecutorOptions options_;
   const std::unique_ptr<LlamaForward> forward_;
+  ThreadPool* const pool_;  // The forward pass's; may be null.
 
   // Owned by the device thread.
   std::vector<SequenceSlice> slices_;

@@ -31,6 +31,10 @@ class DeviceExecutor {
   // without a call. Any thread.
   virtual absl::Status Submit(ComputeJob job, DoneCallback done) = 0;
 
+  // The result goes to another node now, so no job follows at once: helpers of the device stop
+  // looking for one and leave their cores to the sending. Only a hint. From a DoneCallback.
+  virtual void Rest() = 0;
+
   // Any thread.
   virtual ExecutorProgress progress() const = 0;
 

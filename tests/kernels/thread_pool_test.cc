@@ -171,5 +171,21 @@ TEST_F(CpuQuotaTest, VersionOneIsReadWhereItIsMounted) {
   EXPECT_EQ(CgroupCpuLimit("4:cpu,cpuacct:/job\n", root_), 1);
 }
 
+TEST(ThreadPool, HintsLoseNoForkAndNoTask) {
+  ThreadPool pool({.threads = 2});
+  std::atomic<bool> stop = false;
+  std::thread hinter([&] {
+    while (!stop) pool.Expect();  // From any thread, with or without a fork to come.
+  });
+  std::atomic<int64_t> ran = 0;
+  for (int fork = 0; fork < 3000; ++fork) {
+    pool.ParallelFor(7, [&](int64_t) { ran.fetch_add(1, std::memory_order_relaxed); });
+    if (fork % 3 == 0) pool.Rest();
+  }
+  stop = true;
+  hinter.join();
+  EXPECT_EQ(ran, 3000 * 7);
+}
+
 }  // namespace
 }  // namespace shardline

@@ -25,6 +25,7 @@ class CountedExecutor : public DeviceExecutor {
   }
 
   absl::Status Submit(ComputeJob, DoneCallback) override { return absl::OkStatus(); }
+  void Rest() override {}
   ExecutorProgress progress() const override { return {}; }
   void Shutdown() override { shut_down_ = true; }
 

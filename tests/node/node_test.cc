@@ -87,6 +87,7 @@ class GatedExecutor : public DeviceExecutor {
                              done(std::move(result));
                            });
   }
+  void Rest() override { device_->Rest(); }
   ExecutorProgress progress() const override { return device_->progress(); }
   void Shutdown() override { device_->Shutdown(); }
 
