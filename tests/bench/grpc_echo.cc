@@ -1,7 +1,7 @@
 // The floor under a hop: a bare gRPC bidi echo between two processes, of messages as large as a
 // hop's, with as much compute worked between them as a stage needs.
 //
-//   grpc_echo BYTES WORK_US LAPS        prints: one_way_us <p50>
+//   grpc_echo BYTES WORK_US LAPS        prints: one_way_us <mean>
 //
 // A hot echo would be a false floor: cores that idle or stream weights between messages answer
 // later. So both ends stream a buffer of WORK_BYTES for WORK_US before they answer, on the thread
@@ -14,12 +14,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -111,13 +111,12 @@ class LapReactor final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   }
   void OnDone(const grpc::Status&) override { done_.Notify(); }
 
-  // Half of the median lap outside compute.
+  // Half of the mean lap outside compute: a cluster's laps are known by their sum, too.
   double OneWayUs() {
     done_.WaitForNotification();
-    std::vector<double> laps = overheads_us_;
-    if (laps.empty()) return -1;
-    std::nth_element(laps.begin(), laps.begin() + static_cast<long>(laps.size() / 2), laps.end());
-    return laps[laps.size() / 2] / 2;
+    if (overheads_us_.empty()) return -1;
+    return std::accumulate(overheads_us_.begin(), overheads_us_.end(), 0.0) /
+           static_cast<double>(overheads_us_.size()) / 2;
   }
 
  private:
