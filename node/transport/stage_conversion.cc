@@ -15,7 +15,6 @@
 namespace shardline {
 namespace {
 
-
 absl::Status Invalid(const std::string& what) {
   return MakeFailure(FailureKind::kInvalidRequest, what);
 }

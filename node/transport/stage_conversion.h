@@ -25,7 +25,6 @@ inline constexpr int kStopTokensMax = 64;
 v1::Recipe ToProto(const Recipe& recipe);
 Recipe FromProto(const v1::Recipe& recipe);
 
-
 v1::OpenRequest ToProto(const OpenAttempt& open);
 absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request);
 v1::OpenReply ToProto(const OpenReply& reply);
