@@ -8,18 +8,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#define SL_RETURN_IF_ERROR(expression)                                \
-  do {                                                                \
-    if (::absl::Status sl_status_ = (expression); !sl_status_.ok()) { \
-      return sl_status_;                                              \
-    }                                                                 \
-  } while (false)
-
 #define SL_CONCAT_INNER_(a, b) a##b
 #define SL_CONCAT_(a, b) SL_CONCAT_INNER_(a, b)
 
+// A name of its own for each use: one may stand inside another's expression.
+#define SL_RETURN_IF_ERROR(expression) \
+  SL_RETURN_IF_ERROR_INNER_(SL_CONCAT_(sl_status_, __COUNTER__), expression)
+
+#define SL_RETURN_IF_ERROR_INNER_(temporary, expression)            \
+  do {                                                              \
+    if (::absl::Status temporary = (expression); !temporary.ok()) { \
+      return temporary;                                             \
+    }                                                               \
+  } while (false)
+
 #define SL_ASSIGN_OR_RETURN(target, expression) \
-  SL_ASSIGN_OR_RETURN_INNER_(SL_CONCAT_(sl_status_or_, __LINE__), target, expression)
+  SL_ASSIGN_OR_RETURN_INNER_(SL_CONCAT_(sl_status_or_, __COUNTER__), target, expression)
 
 #define SL_ASSIGN_OR_RETURN_INNER_(temporary, target, expression) \
   auto temporary = (expression);                                  \

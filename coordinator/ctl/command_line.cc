@@ -147,7 +147,7 @@ std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
       ->add_option("--model", p.command.model, "Of this model alone");
   AddModel(*app, p);
   AddGenerate(*app, p);
-  AddVerb(app.get(), p, CtlVerb::kVersion, "version", "Versions of client and coordinator")
+  AddVerb(app.get(), p, CtlVerb::kShowVersion, "version", "Versions of client and coordinator")
       ->add_flag("--client", p.command.client_only, "Ask nobody");
   AddVerb(app.get(), p, CtlVerb::kCompletion, "completion", "Completion script for a shell")
       ->add_option("shell", p.command.shell, "bash, zsh or fish")

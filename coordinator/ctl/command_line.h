@@ -27,7 +27,7 @@ enum class CtlVerb {
   kModelLoad,
   kModelUnload,
   kGenerate,
-  kVersion,
+  kShowVersion,
   kCompletion,
 };
 

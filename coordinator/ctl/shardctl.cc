@@ -53,7 +53,7 @@ class Run {
         return ModelUnload();
       case CtlVerb::kGenerate:
         return Generate();
-      case CtlVerb::kVersion:
+      case CtlVerb::kShowVersion:
         return Version();
       case CtlVerb::kCompletion:
         *terminal_.out << CompletionScript(command_.shell);
