@@ -137,7 +137,6 @@ class RawPeer {
   explicit RawPeer(const Receiver& to)
       : stub_(grpc::CreateChannel(to.server->address(), grpc::InsecureChannelCredentials())),
         stream_(stub_.PrepareCall(&context_, "/shardline.v1.Shard/Link", &queue_)) {
-    context_.set_deadline(GrpcDeadline(kPatience));
     stream_->StartCall(nullptr);
     Await();
   }
@@ -199,7 +198,13 @@ class RawPeer {
   bool Await() {
     void* tag = nullptr;
     bool ok = false;
-    return queue_.Next(&tag, &ok) && ok;
+    // An answer that never comes is a failure that says so, not a test that hangs.
+    if (queue_.AsyncNext(&tag, &ok, GrpcDeadline(kPatience)) == grpc::CompletionQueue::TIMEOUT) {
+      ADD_FAILURE() << "no answer from the other end";
+      context_.TryCancel();
+      return queue_.Next(&tag, &ok) && ok;
+    }
+    return ok;
   }
 
   grpc::CompletionQueue queue_;
