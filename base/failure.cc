@@ -45,6 +45,10 @@ constexpr std::array<KindRow, kFailureKindCount> kKinds = {{
     {FailureKind::kNonFinite, "non_finite", StatusCode::kDataLoss, false},
     {FailureKind::kOverloaded, "overloaded", StatusCode::kResourceExhausted, true},
     {FailureKind::kKvExhausted, "kv_exhausted", StatusCode::kResourceExhausted, true},
+    {FailureKind::kPoison, "poison", StatusCode::kInternal, false},
+    {FailureKind::kDiverged, "diverged", StatusCode::kDataLoss, false},
+    {FailureKind::kKeyConflict, "key_conflict", StatusCode::kAlreadyExists, false},
+    {FailureKind::kUnauthorised, "unauthorised", StatusCode::kPermissionDenied, false},
 }};
 
 const KindRow& RowOf(FailureKind kind) {
@@ -60,6 +64,9 @@ std::string Encode(const FailureDetail& detail) {
   if (detail.epoch) lines.push_back(absl::StrCat("epoch=", detail.epoch->value()));
   if (detail.step) lines.push_back(absl::StrCat("step=", detail.step->value()));
   if (!detail.node.empty()) lines.push_back(absl::StrCat("node=", detail.node.value()));
+  if (!detail.reporter.empty()) {
+    lines.push_back(absl::StrCat("reporter=", detail.reporter.value()));
+  }
   if (detail.layers) {
     lines.push_back(absl::StrCat("begin=", detail.layers->begin));
     lines.push_back(absl::StrCat("end=", detail.layers->end));
@@ -79,6 +86,10 @@ FailureDetail Decode(absl::string_view text) {
         absl::StrSplit(line, absl::MaxSplits('=', 1));
     if (field.first == "node") {
       detail.node = NodeId(std::string(field.second));
+      continue;
+    }
+    if (field.first == "reporter") {
+      detail.reporter = NodeId(std::string(field.second));
       continue;
     }
     uint64_t number = 0;

@@ -40,10 +40,14 @@ enum class FailureKind : int32_t {
   kNonFinite = 16,           // NaN or infinity: end the request, naming the stage.
   kOverloaded = 17,          // A queue is full: wait retry_after, or another route.
   kKvExhausted = 18,         // Too few free pages: as kOverloaded.
+  kPoison = 19,              // Two nodes died under this session: it ends, and is not tried again.
+  kDiverged = 20,            // A token made anew differs from the one delivered: never spliced.
+  kKeyConflict = 21,         // The idempotency key belongs to another request.
+  kUnauthorised = 22,        // The sender is not who may ask this; nothing was looked at.
 };
 
 // Number of kinds; every value in [0, kFailureKindCount) is valid.
-inline constexpr int32_t kFailureKindCount = 19;
+inline constexpr int32_t kFailureKindCount = 23;
 
 // Where it failed and when to come back. Everything is optional; what is known is set once, at
 // the place that knows it.
@@ -54,6 +58,8 @@ struct FailureDetail {
   std::optional<StepIndex> step;
   NodeId node;                       // Empty: no node is to blame.
   std::optional<LayerRange> layers;  // What `node` held.
+  // The node that says so, when what failed is its link to `node`; empty: not a matter of a link.
+  NodeId reporter;
   absl::Duration retry_after = absl::ZeroDuration();
 
   friend bool operator==(const FailureDetail&, const FailureDetail&) = default;

@@ -46,6 +46,7 @@ SessionOutcome ToOutcome(AttemptState state) {
     case AttemptState::kFenced:
       return SessionOutcome::kFenced;
     case AttemptState::kFailed:
+    case AttemptState::kUnverified:
     case AttemptState::kOpen:
       break;
   }
@@ -262,7 +263,7 @@ void SessionDriver::Finish(const SessionsActions::Finish& action) {
                              .kind = action.kind,
                              .detail = action.detail};
   world_.store->Run([record, key = action.key, term = world_.term](
-                        Store& store) { return store.FinishAttempt(term, key, record); },
+                        Store& store) { return store.FinishAttempt(term, key, record, {}); },
                     [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
                       const Instant now = world_.clock->Now();
                       if (stored.ok()) {

@@ -45,4 +45,18 @@ struct Route {
   std::string ToString() const;
 };
 
+// What a new route should do without: what is suspected of having ended an earlier attempt. A
+// suspect is one life of a node; its next life is not under suspicion.
+struct RouteSuspects {
+  struct Link {
+    NodeId from;
+    NodeId to;
+    friend bool operator==(const Link&, const Link&) = default;
+  };
+  std::vector<StagePeer> nodes;
+  std::vector<Link> links;
+
+  bool empty() const { return nodes.empty() && links.empty(); }
+};
+
 }  // namespace shardline

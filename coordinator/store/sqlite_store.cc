@@ -81,7 +81,15 @@ class SqliteStore final : public Store {
   absl::StatusOr<Epoch> GrantEpoch(Term term, const AttemptGrant& grant) override;
   absl::StatusOr<AttemptKey> CreateAndGrant(Term term, const AttemptGrant& grant) override;
   absl::StatusOr<AttemptRecord> FinishAttempt(Term term, const AttemptKey& key,
-                                              const AttemptRecord& record) override;
+                                              const AttemptRecord& record,
+                                              absl::Span<const int32_t> tokens) override;
+  absl::StatusOr<Admission> Admit(Term term, const AttemptGrant& grant,
+                                  const RequestIdentity& identity) override;
+  absl::StatusOr<std::vector<LedgerEntry>> ListRecords(const LedgerQuery& query) override;
+  absl::StatusOr<uint64_t> CountRecords(const LedgerQuery& query) override;
+  absl::StatusOr<LedgerVerdict> VerifyLedger() override;
+  absl::StatusOr<SessionId> Floor() override;
+  absl::StatusOr<SessionId> RaiseFloor(Term term, absl::Duration retention) override;
   absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) override;
   absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() override;
   absl::StatusOr<int64_t> FenceAllOpen(Term term) override;
@@ -269,8 +277,31 @@ absl::StatusOr<AttemptKey> SqliteStore::CreateAndGrant(Term term, const AttemptG
   return key;
 }
 
+absl::StatusOr<Admission> SqliteStore::Admit(Term term, const AttemptGrant& grant,
+                                             const RequestIdentity&) {
+  SL_ASSIGN_OR_RETURN(const AttemptKey key, CreateAndGrant(term, grant));
+  return Admission{.key = key, .granted = true};
+}
+
+absl::StatusOr<std::vector<LedgerEntry>> SqliteStore::ListRecords(const LedgerQuery&) {
+  return absl::UnimplementedError("list records");
+}
+
+absl::StatusOr<uint64_t> SqliteStore::CountRecords(const LedgerQuery&) {
+  return absl::UnimplementedError("count records");
+}
+
+absl::StatusOr<LedgerVerdict> SqliteStore::VerifyLedger() {
+  return absl::UnimplementedError("verify ledger");
+}
+
+absl::StatusOr<SessionId> SqliteStore::Floor() { return SessionId(); }
+
+absl::StatusOr<SessionId> SqliteStore::RaiseFloor(Term, absl::Duration) { return SessionId(); }
+
 absl::StatusOr<AttemptRecord> SqliteStore::FinishAttempt(Term term, const AttemptKey& key,
-                                                         const AttemptRecord& record) {
+                                                         const AttemptRecord& record,
+                                                         absl::Span<const int32_t>) {
   SL_CHECK(record.state != AttemptState::kOpen);
   AttemptRecord standing = record;
   standing.detail.resize(std::min(standing.detail.size(), kDetailBytesMax));
@@ -430,6 +461,8 @@ std::string_view AttemptStateName(AttemptState state) {
       return "expired";
     case AttemptState::kFenced:
       return "fenced";
+    case AttemptState::kUnverified:
+      return "unverified";
   }
   return "unknown";
 }

@@ -41,6 +41,7 @@ struct BundleRow {
   absl::Duration budget;  // Time left; shrinks on every hop.
   uint32_t flags = 0;
   absl::Duration compute;  // Of the stages so far, for this step; a peer's word, for timings only.
+  uint64_t chain = 0;      // Of all the sender sent before this step: step_chain.h.
 };
 
 struct StageBundle {
@@ -65,6 +66,19 @@ struct OpenAttempt {
   std::vector<RouteStage> route;
   int32_t tokens_max = 0;  // Prompt plus generation; the KV to reserve.
   absl::Duration budget;   // Time left for the request.
+  uint64_t open_seq = 0;   // Rising over all OPENs of one coordinator.
+  std::string capability;  // What only the coordinator can have made.
+};
+
+// After a link was reset: what the sender asks about an attempt, and what the receiver knows.
+struct InspectRow {
+  AttemptKey key;
+};
+struct InspectStatus {
+  AttemptKey key;
+  StepIndex step_next;   // The first step the receiver has not taken.
+  uint64_t chain = 0;    // Of all it has taken before.
+  absl::Status failure;  // Not OK: the attempt is not open there.
 };
 
 struct OpenReply {

@@ -38,6 +38,7 @@ FailureDetail DetailFromProto(const v1::FailureDetail& message) {
     const absl::StatusOr<LayerRange> layers = FromProto(message.layers());
     if (layers.ok()) detail.layers = *layers;
   }
+  if (IsValidNodeId(message.reporter_id())) detail.reporter = NodeId(message.reporter_id());
   detail.retry_after =
       absl::Milliseconds(std::clamp<int64_t>(message.retry_after_ms(), 0, kRetryAfterMsMax));
   return detail;
@@ -51,6 +52,7 @@ v1::FailureDetail DetailToProto(const FailureDetail& detail) {
   if (detail.step) message.set_step(detail.step->value());
   message.set_node_id(detail.node.value());
   if (detail.layers) *message.mutable_layers() = ToProto(*detail.layers);
+  message.set_reporter_id(detail.reporter.value());
   message.set_retry_after_ms(absl::ToInt64Milliseconds(detail.retry_after));
   return message;
 }

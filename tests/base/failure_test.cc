@@ -27,6 +27,7 @@ TEST(FailureTest, DetailsComeBackWhole) {
                                 .step = StepIndex(0),
                                 .node = NodeId("node=b\\"),
                                 .layers = LayerRange{.begin = 10, .end = 20},
+                                .reporter = NodeId("a"),
                                 .retry_after = absl::Milliseconds(250)};
   EXPECT_EQ(FailureDetailOf(MakeFailure(detail, "silent")), detail);
 }

@@ -45,7 +45,7 @@ struct Acknowledged {
     tell(key->session.value(), epoch->value(), 0);
     const auto record = (*store)->FinishAttempt(
         *term, {key->session, *epoch},
-        AttemptRecord{.state = AttemptState::kCompleted, .tokens = epoch->value()});
+        AttemptRecord{.state = AttemptState::kCompleted, .tokens = epoch->value()}, {});
     if (!record.ok()) _exit(7);
     tell(key->session.value(), epoch->value(), 1);
   }

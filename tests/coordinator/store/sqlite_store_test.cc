@@ -112,11 +112,11 @@ TEST_F(SqliteStoreTest, ATerminalRecordIsWrittenOnceAndTheFirstOneStands) {
   auto store = Open();
   const Term term = *store->BeginTerm();
   const AttemptKey key = *store->CreateAndGrant(term, Grant());
-  EXPECT_EQ(*store->FinishAttempt(term, key, Completed(7)), Completed(7));
+  EXPECT_EQ(*store->FinishAttempt(term, key, Completed(7), {}), Completed(7));
   const AttemptRecord late{.state = AttemptState::kCancelled,
                            .kind = FailureKind::kCancelled,
                            .detail = "the client hung up"};
-  EXPECT_EQ(*store->FinishAttempt(term, key, late), Completed(7));
+  EXPECT_EQ(*store->FinishAttempt(term, key, late, {}), Completed(7));
   store.reset();
   EXPECT_EQ(**Open()->FindAttempt(key), Completed(7));
 }
@@ -125,7 +125,7 @@ TEST_F(SqliteStoreTest, ASessionWithAnOutcomeGetsNoFurtherEpoch) {
   auto store = Open();
   const Term term = *store->BeginTerm();
   const AttemptKey key = *store->CreateAndGrant(term, Grant());
-  ASSERT_THAT(store->FinishAttempt(term, key, Completed(1)), IsOk());
+  ASSERT_THAT(store->FinishAttempt(term, key, Completed(1), {}), IsOk());
   EXPECT_THAT(store->GrantEpoch(term, Grant(key.session)),
               StatusHas(absl::StatusCode::kFailedPrecondition, HasSubstr("completed")));
 }
@@ -135,10 +135,10 @@ TEST_F(SqliteStoreTest, AFencedAttemptCannotComplete) {
   const Term term = *store->BeginTerm();
   const AttemptKey old_key = *store->CreateAndGrant(term, Grant());
   const Epoch epoch = *store->GrantEpoch(term, Grant(old_key.session));
-  EXPECT_EQ(store->FinishAttempt(term, old_key, Completed(9))->state, AttemptState::kFenced);
-  EXPECT_THAT(store->FinishAttempt(term, {old_key.session, Epoch(9)}, Completed(9)),
+  EXPECT_EQ(store->FinishAttempt(term, old_key, Completed(9), {})->state, AttemptState::kFenced);
+  EXPECT_THAT(store->FinishAttempt(term, {old_key.session, Epoch(9)}, Completed(9), {}),
               StatusHas(absl::StatusCode::kNotFound, HasSubstr("/9")));
-  EXPECT_EQ(*store->FinishAttempt(term, {old_key.session, epoch}, Completed(9)), Completed(9));
+  EXPECT_EQ(*store->FinishAttempt(term, {old_key.session, epoch}, Completed(9), {}), Completed(9));
 }
 
 TEST_F(SqliteStoreTest, AnOlderTermIsRefusedByEveryWriteOfTheLedger) {
@@ -149,7 +149,7 @@ TEST_F(SqliteStoreTest, AnOlderTermIsRefusedByEveryWriteOfTheLedger) {
   const Term new_term = *new_store->BeginTerm();
   EXPECT_EQ(*new_store->FenceAllOpen(new_term), 1);
 
-  EXPECT_THAT(old_store->FinishAttempt(old_term, key, Completed(1)),
+  EXPECT_THAT(old_store->FinishAttempt(old_term, key, Completed(1), {}),
               FailsWith(FailureKind::kStaleEpoch));
   EXPECT_THAT(old_store->GrantEpoch(old_term, Grant(key.session)),
               FailsWith(FailureKind::kStaleEpoch));
@@ -170,7 +170,7 @@ TEST_F(SqliteStoreTest, ATakeoverFencesEverythingOpenAndNothingElse) {
   auto store = Open();
   Term term = *store->BeginTerm();
   const AttemptKey done = *store->CreateAndGrant(term, Grant());
-  ASSERT_THAT(store->FinishAttempt(term, done, Completed(2)), IsOk());
+  ASSERT_THAT(store->FinishAttempt(term, done, Completed(2), {}), IsOk());
   (void)*store->CreateAndGrant(term, Grant());
   (void)*store->CreateAndGrant(term, Grant());
   term = *store->BeginTerm();
@@ -233,7 +233,7 @@ TEST_F(SqliteStoreTest, AFullDiskIsATypedRefusalThatWritesNothing) {
                                .tokens = 1u << 31,
                                .kind = FailureKind::kWorkerDeath,
                                .detail = std::string(1000, 'd')};
-    const auto standing = store->FinishAttempt(term, attempt.key, record);
+    const auto standing = store->FinishAttempt(term, attempt.key, record, {});
     ASSERT_THAT(standing, IsOk());
     EXPECT_EQ(standing->detail.size(), 256U);
     EXPECT_EQ(**store->FindAttempt(attempt.key), *standing);
