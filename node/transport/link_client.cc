@@ -188,6 +188,7 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
         break;
       }
       case v1::LinkSignal::kPong:
+      case v1::LinkSignal::kStatus:
       case v1::LinkSignal::SIGNAL_NOT_SET:
         break;
     }
