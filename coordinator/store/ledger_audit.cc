@@ -48,9 +48,9 @@ void LedgerAudit::AddProblem(std::string problem) {
 }
 
 void LedgerAudit::AddRecord(const LedgerEntry& entry) {
-  const std::string name = absl::StrCat("record ", entry.sequence, " (session ",
-                                        entry.key.session.value(), ", epoch ",
-                                        entry.key.epoch.value(), ")");
+  const std::string name =
+      absl::StrCat("record ", entry.sequence, " (session ", entry.key.session.value(), ", epoch ",
+                   entry.key.epoch.value(), ")");
   if (entry.sequence != sequence_ + 1) {
     AddProblem(absl::StrCat(name, ": follows record ", sequence_));
   }

@@ -21,16 +21,15 @@ AttemptRecord PreviousRecord(const AttemptGrant& grant) {
 }
 
 AttemptRecord AbandonedRecord(std::string_view why) {
-  return AttemptRecord{.state = AttemptState::kFailed,
-                       .kind = FailureKind::kUncertain,
-                       .detail = std::string(why)};
+  return AttemptRecord{
+      .state = AttemptState::kFailed, .kind = FailureKind::kUncertain, .detail = std::string(why)};
 }
 
 AttemptRecord TakenOverRecord() {
   return AttemptRecord{.state = AttemptState::kFenced, .detail = "taken over"};
 }
 
-absl::Status OldTerm(std::string_view where, Term term, Term newest) {
+absl::Status OldTerm(const std::string& where, Term term, Term newest) {
   return MakeFailure(FailureKind::kStaleEpoch,
                      absl::StrCat("store ", where, ": term ", term.value(),
                                   " is not the newest, which is ", newest.value()));
@@ -47,26 +46,25 @@ absl::Status NoAttempt(const AttemptKey& key) {
 
 absl::Status BelowFloor(SessionId session, SessionId floor) {
   return MakeFailure({.kind = FailureKind::kStaleEpoch, .session = session},
-                     absl::StrCat("session ", session.value(), " is over and forgotten: the floor is ",
-                                  floor.value()));
+                     absl::StrCat("session ", session.value(),
+                                  " is over and forgotten: the floor is ", floor.value()));
 }
 
 absl::Status HasOutcome(SessionId session, AttemptState outcome) {
-  return absl::FailedPreconditionError(absl::StrCat("session ", session.value(),
-                                                    " has its outcome: ",
-                                                    AttemptStateName(outcome)));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "session ", session.value(), " has its outcome: ", std::string(AttemptStateName(outcome))));
 }
 
-absl::Status NumbersUsedUp(std::string_view where) {
+absl::Status NumbersUsedUp(const std::string& where) {
   return absl::OutOfRangeError(absl::StrCat("store ", where, ": all numbers are used"));
 }
 
 absl::Status CheckIdentity(const RequestIdentity& identity) {
   if (identity.key.size() > kKeyBytesMax || identity.tenant.size() > kKeyBytesMax) {
-    return MakeFailure(FailureKind::kInvalidRequest,
-                       absl::StrCat("an idempotency key of ", identity.key.size(),
-                                    " bytes for a tenant of ", identity.tenant.size(),
-                                    "; each may have ", kKeyBytesMax));
+    return MakeFailure(
+        FailureKind::kInvalidRequest,
+        absl::StrCat("an idempotency key of ", identity.key.size(), " bytes for a tenant of ",
+                     identity.tenant.size(), "; each may have ", kKeyBytesMax));
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,10 @@ inline constexpr uint64_t kGenerationMax = 32767;
 // Where the numbers of a generation begin.
 constexpr uint64_t GenerationBase(uint64_t generation) { return generation << kSequenceBits; }
 
+// Why a session ends that no request will end.
+inline constexpr char kAbandoned[] = "no client came back after the coordinator was lost";
+inline constexpr char kRestored[] = "the ledger was restored from a backup";
+
 // `record` as the ledger keeps it: its detail cut.
 AttemptRecord AsKept(const AttemptRecord& record);
 // The record of the attempt that `grant` takes the place of, as kept.
@@ -34,12 +38,12 @@ AttemptRecord AbandonedRecord(std::string_view why);
 AttemptRecord TakenOverRecord();
 
 // The refusals. `where` names the store.
-absl::Status OldTerm(std::string_view where, Term term, Term newest);
+absl::Status OldTerm(const std::string& where, Term term, Term newest);
 absl::Status NoSession(SessionId session);
 absl::Status NoAttempt(const AttemptKey& key);
 absl::Status BelowFloor(SessionId session, SessionId floor);
 absl::Status HasOutcome(SessionId session, AttemptState outcome);
-absl::Status NumbersUsedUp(std::string_view where);
+absl::Status NumbersUsedUp(const std::string& where);
 // OK, or kInvalidRequest.
 absl::Status CheckIdentity(const RequestIdentity& identity);
 // OK, or why a request with `identity` is not about the session that is kept so.

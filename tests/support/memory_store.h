@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "coordinator/store/session_ages.h"
 #include "coordinator/store/store.h"
 
 namespace shardline::testing {
@@ -122,8 +123,8 @@ class MemoryStore final : public Store {
   std::map<std::pair<std::string, std::string>, SessionId> keys_;  // By tenant and key.
   std::vector<LedgerEntry> records_;                               // By sequence, from 1.
   absl::flat_hash_map<AttemptKey, uint64_t> record_of_;
-  size_t hashed_ = 0;                                  // Of records_, from the front.
-  std::vector<std::pair<Instant, uint64_t>> horizon_;  // How many records there were when.
+  size_t hashed_ = 0;  // Of records_, from the front.
+  SessionAges ages_;
   std::map<PlanEpoch, std::string> plans_;
   std::map<NodeId, std::string> nodes_;
   std::map<std::string, std::pair<FileKey, std::string>> manifests_;
