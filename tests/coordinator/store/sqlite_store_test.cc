@@ -273,7 +273,7 @@ TEST_F(SqliteStoreTest, ForeignDatabasesAndUnknownSchemasAreRefused) {
   RawConnection(path_).Execute("PRAGMA user_version = 99");
   EXPECT_THAT(OpenSqliteStore(path_),
               StatusHas(absl::StatusCode::kFailedPrecondition,
-                        AllOf(HasSubstr("schema 99"), HasSubstr("knows 1"))));
+                        AllOf(HasSubstr("schema 99"), HasSubstr("knows 2"))));
   const std::string foreign = folder_.path() + "/foreign.db";
   RawConnection(foreign).Execute("CREATE TABLE t (x)");
   EXPECT_THAT(OpenSqliteStore(foreign),
@@ -296,8 +296,8 @@ TEST_F(SqliteStoreTest, TheFileRefusesASecondOpenAttemptOfASession) {
   const AttemptKey key = *store->CreateAndGrant(term, Grant());
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  const std::string sql = "INSERT INTO attempts VALUES (" + std::to_string(key.session.value()) +
-                          ", 2, 1, 1, '', 0, 0, 0, 0, 0, '')";
+  const std::string sql =
+      "INSERT INTO attempts VALUES (" + std::to_string(key.session.value()) + ", 2, 1, 1, '', 0)";
   EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_CONSTRAINT);
   sqlite3_close(db);
 }
