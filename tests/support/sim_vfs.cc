@@ -98,7 +98,7 @@ struct SimVfs::Hooks {
       if (!disk.cut_) node.changes.clear();
       return SQLITE_IOERR_FSYNC;
     }
-    node.synced = node.content;
+    for (const Change& change : node.changes) Apply(change, node.synced);
     node.changes.clear();
     return SQLITE_OK;
   }
@@ -281,9 +281,10 @@ void SimVfs::Restart(uint64_t seed) {
 void SimVfs::FlipBit(const std::string& path, int64_t byte, int bit) {
   File& file = *files_.at(path);
   const auto index = static_cast<size_t>(byte);
-  SL_CHECK(index < file.content.size());
-  file.content[index] = static_cast<char>(file.content[index] ^ (1 << bit));
-  file.synced = file.content;
+  for (std::string* copy : {&file.content, &file.synced}) {
+    SL_CHECK(index < copy->size());
+    (*copy)[index] = static_cast<char>((*copy)[index] ^ (1 << bit));
+  }
 }
 
 std::string SimVfs::Contents(const std::string& path) const {
