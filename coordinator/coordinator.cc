@@ -11,6 +11,7 @@
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/message_conversion.h"
 
 namespace shardline {
 namespace {
@@ -34,6 +35,23 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   return out;
 }
 
+v1::SessionSummary ToProto(const SessionSummary& session) {
+  v1::SessionSummary summary;
+  if (session.key.has_value()) {
+    summary.set_session(session.key->session.value());
+    summary.set_epoch(session.key->epoch.value());
+  }
+  summary.set_model(session.model);
+  summary.set_phase(std::string(session.phase));
+  summary.set_prompt_tokens(session.prompt_tokens);
+  summary.set_tokens(session.tokens);
+  summary.set_attempts(session.attempts);
+  summary.set_age_ms(absl::ToInt64Milliseconds(session.age));
+  summary.set_budget_ms(absl::ToInt64Milliseconds(session.budget));
+  for (const RouteStage& stage : session.route) *summary.add_route() = ToProto(stage);
+  return summary;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
@@ -41,14 +59,19 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_RETURN_IF_ERROR(options.Validate());
   SL_ASSIGN_OR_RETURN(DataDirLock lock, DataDirLock::Take(options.data_dir));
   const std::string path = (std::filesystem::path(options.data_dir) / "coordinator.db").string();
-  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path));
+  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path, {.clock = clock}));
+  if (options.restore_term.has_value()) {
+    SL_RETURN_IF_ERROR(store->RaiseGeneration(Term(*options.restore_term)));
+    LogInfo("a restored store begins a new generation", {{"above_term", *options.restore_term}});
+  }
   SL_ASSIGN_OR_RETURN(const Term term, store->BeginTerm());
   SL_ASSIGN_OR_RETURN(const Incarnation first, store->NextIncarnationBlock(term));
   SL_ASSIGN_OR_RETURN(const int64_t fenced, store->FenceAllOpen(term));
+  SL_ASSIGN_OR_RETURN(const SessionId floor, store->Floor());
   SL_ASSIGN_OR_RETURN(const std::optional<StoredPlan> plan, store->LatestPlan());
 
   std::unique_ptr<Coordinator> coordinator(
-      new Coordinator(options, clock, std::move(lock), std::move(store), term, first));
+      new Coordinator(options, clock, std::move(lock), std::move(store), term, first, floor));
   if (plan.has_value()) {
     const absl::Status restored = coordinator->models_.Restore(*plan);
     if (!restored.ok()) {
@@ -78,7 +101,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
-                         std::unique_ptr<Store> store, Term term, Incarnation first_incarnation)
+                         std::unique_ptr<Store> store, Term term, Incarnation first_incarnation,
+                         SessionId floor)
     : options_(options),
       clock_(clock),
       term_(term),
@@ -115,7 +139,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                  sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
                },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
-          {}) {
+          {}),
+      ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
 }
 
@@ -130,6 +155,7 @@ absl::Status Coordinator::Serve() {
       membership_.OnTick(clock_->Now());
       models_.OnTick();
       sessions_.OnTick();
+      ledger_.OnTick(clock_->Now());
     });
   });
   return absl::OkStatus();
@@ -264,6 +290,40 @@ void Coordinator::OnUnloadModel(const std::string& name,
   if (!posted) (*shared)(Busy());
 }
 
+void Coordinator::OnListSessions(
+    absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) {
+  auto shared = std::make_shared<decltype(done)>(std::move(done));
+  const bool posted = loop_.TryPost([this, shared] {
+    v1::SessionList list;
+    for (const SessionSummary& session : sessions_.List()) *list.add_sessions() = ToProto(session);
+    (*shared)(std::move(list));
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::OnCancelSession(
+    SessionId session, const std::string& reason,
+    absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) {
+  auto shared = std::make_shared<decltype(done)>(std::move(done));
+  const bool posted = loop_.TryPost([this, session, reason, shared] {
+    sessions_.CancelSession(session, reason,
+                            [shared](const absl::StatusOr<SessionDriver::Standing>& standing) {
+                              if (!standing.ok()) return (*shared)(standing.status());
+                              v1::CancelSessionReply reply;
+                              reply.set_outcome(std::string(SessionOutcomeName(standing->outcome)));
+                              reply.set_epoch(standing->key.epoch.value());
+                              (*shared)(std::move(reply));
+                            });
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) {
+  auto shared = std::make_shared<decltype(use)>(std::move(use));
+  const bool posted = store_.Post([shared](Store& store) { (*shared)(&store); });
+  if (!posted) (*shared)(Busy());
+}
+
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
   while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
@@ -274,7 +334,8 @@ void Coordinator::Pump() {
     ready_told_ = ready;
   }
   if (timer_ != nullptr) {
-    timer_->WakeAt(std::min({membership_.NextWake(), models_.NextWake(), sessions_.NextWake()}));
+    timer_->WakeAt(std::min(
+        {membership_.NextWake(), models_.NextWake(), sessions_.NextWake(), ledger_.NextWake()}));
   }
   if (shutting_down_ && sessions_.idle()) {
     absl::MutexLock lock(&idle_mu_);

@@ -18,6 +18,7 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
 #include "coordinator/session_driver.h"
@@ -46,7 +47,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
  private:
   Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
-              std::unique_ptr<Store> store, Term term, Incarnation first_incarnation);
+              std::unique_ptr<Store> store, Term term, Incarnation first_incarnation,
+              SessionId floor);
 
   // From the shells, on gRPC threads.
   void OnNodeMessage(JoinStreamId stream, v1::NodeMessage message) override;
@@ -57,6 +59,12 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+  void OnListSessions(
+      absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override;
+  void OnCancelSession(
+      SessionId session, const std::string& reason,
+      absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) override;
+  void WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) override;
 
   // On the loop.
   absl::Status Serve();
@@ -88,6 +96,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   MembershipCore membership_;
   SessionDriver sessions_;
   ModelLoads models_;
+  LedgerKeeper ledger_;
   std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
   absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>

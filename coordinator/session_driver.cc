@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/message_conversion.h"
 
@@ -55,6 +56,10 @@ SessionOutcome ToOutcome(AttemptState state) {
 
 }  // namespace
 
+std::string_view SessionOutcomeName(SessionOutcome outcome) {
+  return AttemptStateName(ToAttemptState(outcome));
+}
+
 SessionDriver::SessionDriver(const World& world, const SessionsOptions& options)
     : world_(world), core_(options) {}
 
@@ -62,6 +67,8 @@ void SessionDriver::Generate(RequestId request, PreparedRequest prepared, Route 
   Start(request, {.prepared = std::move(prepared),
                   .route = std::move(route),
                   .hold = {},
+                  .arrived_at = {},
+                  .key = {},
                   .probe_done = nullptr});
 }
 
@@ -70,6 +77,8 @@ void SessionDriver::Probe(PreparedRequest prepared, Route route,
   Start(RequestId(kFirstProbe + probes_++), {.prepared = std::move(prepared),
                                              .route = std::move(route),
                                              .hold = {},
+                                             .arrived_at = {},
+                                             .key = {},
                                              .probe_done = std::move(done)});
 }
 
@@ -80,8 +89,55 @@ void SessionDriver::Start(RequestId request, Payload payload) {
       .prompt_tokens = static_cast<uint32_t>(payload.prepared.prompt.size()),
       .new_tokens_max = payload.prepared.new_tokens_max,
       .budget = payload.prepared.budget};
+  payload.arrived_at = world_.clock->Now();
   payloads_.emplace(request, std::move(payload));
   core_.OnGenerate(session, world_.clock->Now());
+}
+
+std::vector<SessionSummary> SessionDriver::List() const {
+  std::vector<SessionSummary> list;
+  for (const auto& [request, payload] : payloads_) {
+    const absl::Duration age = world_.clock->Now() - payload.arrived_at;
+    const bool runs = payload.key.has_value() && runs_.contains(*payload.key);
+    list.push_back({.key = payload.key,
+                    .model = payload.route.model,
+                    .phase = runs                      ? "running"
+                             : payload.key.has_value() ? "opening"
+                                                       : "granting",
+                    .prompt_tokens = static_cast<uint32_t>(payload.prepared.prompt.size()),
+                    .tokens = payload.tokens,
+                    .attempts = payload.key.has_value() ? 1U : 0U,
+                    .age = age,
+                    .budget = payload.prepared.budget - age,
+                    .route = payload.route.stages});
+  }
+  std::sort(list.begin(), list.end(),
+            [](const SessionSummary& a, const SessionSummary& b) { return a.key < b.key; });
+  return list;
+}
+
+void SessionDriver::CancelSession(SessionId session, const std::string& reason,
+                                  absl::AnyInvocable<void(const absl::StatusOr<Standing>&)> done) {
+  for (const auto& [request, payload] : payloads_) {
+    if (!payload.key.has_value() || payload.key->session != session) continue;
+    LogInfo("session cancelled", {{"session", session}, {"reason", reason}});
+    cancels_[*payload.key].push_back(std::move(done));
+    core_.OnCancel(request, world_.clock->Now());
+    return;
+  }
+  // It is over: its last record says how.
+  world_.store->Run(
+      [session](Store& store) -> absl::StatusOr<Standing> {
+        SL_ASSIGN_OR_RETURN(const std::vector<LedgerEntry> records,
+                            store.ListRecords({.session = session, .state = {}}));
+        if (records.empty()) {
+          return absl::NotFoundError(absl::StrCat("no session ", session.value()));
+        }
+        return Standing{records.back().key, ToOutcome(records.back().record.state)};
+      },
+      [done = std::move(done)](const absl::StatusOr<Standing>& standing) mutable {
+        done(standing);
+      });
 }
 
 void SessionDriver::OnClientGone(RequestId request) {
@@ -135,6 +191,8 @@ void SessionDriver::Grant(const SessionsActions::Grant& action) {
         return AttemptKey{grant.session, *epoch};
       },
       [this, request = action.request](const absl::StatusOr<AttemptKey>& key) {
+        auto payload = payloads_.find(request);
+        if (key.ok() && payload != payloads_.end()) payload->second.key = *key;
         core_.OnGranted(request, key, world_.clock->Now());
       });
 }
@@ -234,6 +292,7 @@ void SessionDriver::OnRunStreamEnd(const AttemptKey& key, const absl::Status& st
 
 void SessionDriver::Deliver(const SessionsActions::Deliver& action) {
   Payload& payload = payloads_.at(action.request);
+  ++payload.tokens;
   if (payload.probe_done || token_ == nullptr) return;
   v1::GenerateEvent event;
   *event.mutable_token()->mutable_token() = *token_;
@@ -260,12 +319,20 @@ void SessionDriver::Finish(const SessionsActions::Finish& action) {
   const AttemptRecord record{.state = ToAttemptState(action.outcome),
                              .prompt_tokens = action.prompt_tokens,
                              .tokens = action.tokens,
+                             .work_tokens = uint64_t{action.prompt_tokens} + action.tokens,
                              .kind = action.kind,
                              .detail = action.detail};
   world_.store->Run([record, key = action.key, term = world_.term](
                         Store& store) { return store.FinishAttempt(term, key, record, {}); },
                     [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
                       const Instant now = world_.clock->Now();
+                      auto waiting = cancels_.find(key);
+                      if (stored.ok() && waiting != cancels_.end()) {
+                        for (auto& done : waiting->second) {
+                          done(Standing{key, ToOutcome(stored->state)});
+                        }
+                        cancels_.erase(waiting);
+                      }
                       if (stored.ok()) {
                         core_.OnFinished(key, ToOutcome(stored->state), now);
                       } else {

@@ -7,8 +7,11 @@
 // coordinator's loop; every answer comes back through it.
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
@@ -25,8 +28,27 @@
 
 namespace shardline {
 
+// A session that has not ended, as operators see it.
+struct SessionSummary {
+  std::optional<AttemptKey> key;
+  std::string model;
+  std::string_view phase;
+  uint32_t prompt_tokens = 0;
+  uint32_t tokens = 0;  // Delivered.
+  uint32_t attempts = 0;
+  absl::Duration age;
+  absl::Duration budget;  // Left.
+  std::vector<RouteStage> route;
+};
+std::string_view SessionOutcomeName(SessionOutcome outcome);
+
 class SessionDriver {
  public:
+  struct Standing {
+    AttemptKey key;
+    SessionOutcome outcome;
+  };
+
   // All outlive the driver, which outlives their last call into the loop.
   struct World {
     const Clock* clock;
@@ -46,6 +68,10 @@ class SessionDriver {
   void Probe(PreparedRequest prepared, Route route, absl::AnyInvocable<void(absl::Status)> done);
 
   void OnClientGone(RequestId request);
+  std::vector<SessionSummary> List() const;
+  // `done` is called once, with the outcome that stands. NotFound: no such session.
+  void CancelSession(SessionId session, const std::string& reason,
+                     absl::AnyInvocable<void(const absl::StatusOr<Standing>&)> done);
   // Ends every request of the model.
   void CancelModel(const std::string& model);
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
@@ -66,6 +92,9 @@ class SessionDriver {
     PreparedRequest prepared;
     Route route;
     Utf8Hold hold;
+    Instant arrived_at = {};
+    std::optional<AttemptKey> key = {};
+    uint32_t tokens = 0;
     absl::AnyInvocable<void(absl::Status)> probe_done;  // Set for a probe, which has no client.
   };
   struct Run {
@@ -93,6 +122,9 @@ class SessionDriver {
   SessionsCore core_;
   absl::flat_hash_map<RequestId, Payload> payloads_;
   absl::flat_hash_map<AttemptKey, Run> runs_;
+  absl::flat_hash_map<AttemptKey,
+                      std::vector<absl::AnyInvocable<void(const absl::StatusOr<Standing>&)>>>
+      cancels_;  // Waiting for the record.
   uint64_t probes_ = 0;
   const v1::RunToken* token_ = nullptr;  // Of the event being taken, for Deliver.
 };
