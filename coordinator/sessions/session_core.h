@@ -94,6 +94,7 @@ class SessionCore {
   const SessionRequest& request() const { return request_; }
   // Who listens; empty once the end was told.
   std::optional<RequestId> client() const { return client_; }
+  RequestId last_client() const { return last_client_; }
   // The attempt that is open in the ledger, or was last.
   const std::optional<AttemptKey>& key() const { return key_; }
   bool waits_for_grant() const { return phase_ == Phase::kGranting; }
@@ -130,14 +131,17 @@ class SessionCore {
   bool MayRestart(const absl::Status& status, RestartRule rule, Instant now) const;
   void Restart(const absl::Status& status, RestartRule rule, Instant now);
   void Suspect(const absl::Status& status);
-  bool CountDeath(const StagePeer& life, Instant now);
+  // True when the session has ended by it.
+  bool CountDeath(Instant now);
+  void TakeUpWithoutRoute(Instant now);
+  void OnNoRoute(const absl::Status& status, Instant now);
   void OnGrantRefused(const absl::Status& status, Instant now);
   absl::Status Refusal(const Route& route) const;
 
   void OpenStages(Instant now);
   void StartRun(Instant now);
   void Replay(const Admitted& admitted, Instant now);
-  void ReplayTokens(const Admitted& admitted, Instant now);
+  absl::Status ReplayTokens(const Admitted& admitted, Instant now);
   void CatchUp(size_t from);
   void Classify(const absl::Status& suspicion, Instant now);
   void End(Ending ending, Instant now);
@@ -145,6 +149,8 @@ class SessionCore {
   void CloseStages(FailureKind kind);
   void SendFinish();
   void SendEnd(const absl::Status& status, Instant now);
+  // Nothing is awaited any more; `outcome` is what stands.
+  void Retire(SessionOutcome outcome);
   void TickRunning(Instant now);
   AttemptEnd RecordOf(SessionOutcome outcome, const absl::Status& status) const;
   const RouteStage* StageOf(const NodeId& node) const;
@@ -161,7 +167,8 @@ class SessionCore {
 
   Instant deadline_;
   std::optional<RequestId> client_;
-  Instant first_token_at_;
+  RequestId last_client_;
+  std::optional<Instant> first_token_at_;
   std::vector<int32_t> delivered_;  // The forced prefix of a later attempt.
   bool started_sent_ = false;
   Phase phase_ = Phase::kRouting;
@@ -174,11 +181,11 @@ class SessionCore {
   absl::Status route_lost_;  // A node of the route went while the grant was out.
   uint32_t attempts_ = 0;
   bool opens_sent_ = false;
-  bool closed_ = false;               // Its stages were fenced.
-  std::vector<bool> opened_;          // Stages that have granted their open.
-  bool run_out_ = false;              // The head runs, as far as we know.
-  std::optional<uint32_t> run_from_;  // Tokens that were delivered when the run began.
-  absl::Status suspicion_;            // What the head said, while a culprit is looked for.
+  bool closed_ = false;       // Its stages were fenced.
+  std::vector<bool> opened_;  // Stages that have granted their open.
+  bool run_out_ = false;      // The head runs, as far as we know.
+  bool ran_ = false;          // Its head was told to run.
+  absl::Status suspicion_;    // What the head said, while a culprit is looked for.
   RunResult result_;
 
   // What earlier attempts have taught.
