@@ -47,6 +47,7 @@ absl::Status SessionCore::Attach(RequestId client, const std::vector<int32_t>& t
   // The older one may have been told that the record is not written yet; this one waits for it.
   if (!client_) end_by_ = now + shared_.options->end_grace;
   client_ = last_client_ = client;
+  held_ = tokens_held;
   if (!started_sent_) return absl::OkStatus();
   shared_.actions->started.push_back(
       {.request = request_.request, .client = client, .key = *key_, .route = route_});
@@ -80,22 +81,21 @@ void SessionCore::Replay(const Admitted& admitted, Instant now) {
 }
 
 absl::Status SessionCore::ReplayTokens(const Admitted& admitted, Instant now) {
-  const std::vector<int32_t>& held = request_.tokens_held;
   const AttemptEnd& end = *admitted.outcome;
-  const bool holds_all = held.size() == end.tokens && TokensDigest(held) == end.digest;
+  const bool holds_all = held_.size() == end.tokens && TokensDigest(held_) == end.digest;
   if (admitted.tokens.size() != end.tokens && !holds_all) {
     return absl::NotFoundError(
         absl::StrCat("session ", admitted.key.session.value(), " has completed with ", end.tokens,
                      " tokens, which were not kept: it had no idempotency key"));
   }
-  delivered_ = holds_all ? held : admitted.tokens;
-  if (const absl::Status fits = CheckHeld(held, delivered_); !fits.ok()) return fits;
+  delivered_ = holds_all ? held_ : admitted.tokens;
+  if (const absl::Status fits = CheckHeld(held_, delivered_); !fits.ok()) return fits;
   const bool full = end.tokens >= request_.new_tokens_max;
   result_ = {.reason = full ? FinishReason::kLength : FinishReason::kStop, .tokens = end.tokens};
   if (!delivered_.empty()) first_token_at_ = now;
   shared_.actions->started.push_back(
       {.request = request_.request, .client = *client_, .key = *key_, .route = Route()});
-  CatchUp(held.size());
+  CatchUp(held_.size());
   return absl::OkStatus();
 }
 

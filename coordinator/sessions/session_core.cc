@@ -32,6 +32,7 @@ SessionCore::SessionCore(const SessionShared& shared, const SessionRequest& requ
       deadline_(now + request.budget),
       client_(request.request),
       last_client_(request.request),
+      held_(request.tokens_held),
       end_by_(deadline_ + shared.options->end_grace) {
   if (request_.identity.session) delivered_ = request_.tokens_held;
 }
@@ -135,6 +136,7 @@ void SessionCore::StartRun(Instant now) {
     started_sent_ = true;
     shared_.actions->started.push_back(
         {.request = request_.request, .client = *client_, .key = *key_, .route = route_});
+    CatchUp(held_.size());
   } else if (failed_) {
     shared_.actions->restarted.push_back({.request = request_.request,
                                           .client = *client_,

@@ -168,6 +168,7 @@ class SessionCore {
   Instant deadline_;
   std::optional<RequestId> client_;
   RequestId last_client_;
+  std::vector<int32_t> held_;  // What the client had when it came.
   std::optional<Instant> first_token_at_;
   std::vector<int32_t> delivered_;  // The forced prefix of a later attempt.
   bool started_sent_ = false;
