@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "coordinator/client_stream.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
@@ -33,6 +34,18 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   out.file = std::move(file);
   return out;
 }
+
+// Waits for the end of a probe.
+class ProbeWatch final : public SessionObserver {
+ public:
+  explicit ProbeWatch(absl::AnyInvocable<void(absl::Status)> done) : done_(std::move(done)) {}
+
+  bool OnToken(const SessionToken&) override { return true; }
+  void OnEnd(const SessionEnd& end) override { done_(end.status); }
+
+ private:
+  absl::AnyInvocable<void(absl::Status)> done_;
+};
 
 }  // namespace
 
@@ -89,13 +102,18 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       inference_(this, static_cast<size_t>(options.client_events_max)),
       admin_(this),
       membership_({.heartbeat = options.heartbeat, .lease = options.lease}, first_incarnation),
-      sessions_({.clock = clock,
-                 .loop = &loop_,
-                 .store = &store_,
-                 .nodes = &nodes_,
-                 .clients = &inference_,
-                 .term = term},
-                {.sessions_max = options.requests_max}),
+      sessions_(
+          {.clock = clock,
+           .loop = &loop_,
+           .store = &store_,
+           .nodes = &nodes_,
+           .term = term,
+           .find_route = [this](const std::string& model,
+                                const RouteSuspects& avoid) { return FindRoute(model, avoid); },
+           .suspect_link = {},
+           .sign_open = {},
+           .sign_fence = {}},
+          {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,
            .loop = &loop_,
@@ -112,7 +130,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .probe =
                [this](const Route& route, std::shared_ptr<const ModelFile> file,
                       absl::AnyInvocable<void(absl::Status)> done) {
-                 sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
+                 sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
+                               route, std::make_unique<ProbeWatch>(std::move(done)));
                },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
           {}) {
@@ -209,21 +228,38 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
   if (shutting_down_) return inference_.End(request, Busy());
-  absl::StatusOr<Route> route = models_.RouteFor(message.model());
-  if (!route.ok()) return inference_.End(request, route.status());
-  if (!prepared.has_value()) {  // No name was given, and of several models one is ready.
-    const std::optional<ModelLoads::Served> served = models_.Find(route->model);
+  std::string model = message.model();
+  if (!prepared.has_value()) {
+    // There is no such model; or no name was given, and of several models one may be ready.
+    const absl::StatusOr<Route> route = FindRoute(model, {});
+    if (!route.ok()) return inference_.End(request, route.status());
+    model = route->model;
+    const std::optional<ModelLoads::Served> served = models_.Find(model);
     if (!served.has_value()) return inference_.End(request, Busy());
     prepared = PrepareRequest(message, served->file, served->context_tokens_max);
   }
   if (!prepared->ok()) return inference_.End(request, prepared->status());
-  // Between tokenizing and now the name may have been given to another file.
-  if ((*prepared)->file->id != route->model_id) return inference_.End(request, Busy());
-  sessions_.Generate(request, **std::move(prepared), *std::move(route));
+  const absl::StatusOr<SessionIdentity> identity = IdentityOf(message, **prepared);
+  if (!identity.ok()) return inference_.End(request, identity.status());
+  const auto& held = message.reattach().tokens_held();
+  const std::vector<int32_t> tokens_held(held.begin(), held.end());
+  auto stream = std::make_unique<ClientStream>(&inference_, request, (*prepared)->file,
+                                               static_cast<uint32_t>((*prepared)->prompt.size()),
+                                               tokens_held);
+  sessions_.RunWithFailover({.call = request,
+                             .model = std::move(model),
+                             .prepared = **std::move(prepared),
+                             .identity = *identity,
+                             .tokens_held = tokens_held},
+                            std::move(stream));
+}
+
+absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const RouteSuspects&) {
+  return models_.RouteFor(model);
 }
 
 void Coordinator::OnClientGone(RequestId request) {
-  loop_.Post([this, request] { sessions_.OnClientGone(request); });
+  loop_.Post([this, request] { sessions_.Cancel(request); });
 }
 
 absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequest& request) {
@@ -266,7 +302,7 @@ void Coordinator::OnUnloadModel(const std::string& name,
 
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
-  while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
+  while (CarryOutMembership() || sessions_.CarryOut() || CarryOutModels()) {
   }
   const bool ready = models_.AnyReady() && !shutting_down_;
   if (ready != ready_told_ && server_ != nullptr) {
@@ -295,6 +331,12 @@ bool Coordinator::CarryOutMembership() {
     message.mutable_heartbeat()->set_number(action.number);
     join_.Send(action.stream, std::move(message));
   }
+  return true;
+}
+
+bool Coordinator::CarryOutModels() {
+  if (!models_.CarryOut()) return false;
+  sessions_.OnRoutesChanged();  // Perhaps: who waits for a route asks again.
   return true;
 }
 
@@ -348,6 +390,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
                if (!status.ok())
                  LogWarning("node not remembered", {{"node", node}, {"status", status}});
              });
+  sessions_.OnNodeReady(action.node, action.incarnation);
   models_.OnNodeReady(*view, holds);
 }
 
