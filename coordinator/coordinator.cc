@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "coordinator/client_stream.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
@@ -51,6 +52,18 @@ v1::SessionSummary ToProto(const SessionSummary& session) {
   for (const RouteStage& stage : session.route) *summary.add_route() = ToProto(stage);
   return summary;
 }
+
+// Waits for the end of a probe.
+class ProbeWatch final : public SessionObserver {
+ public:
+  explicit ProbeWatch(absl::AnyInvocable<void(absl::Status)> done) : done_(std::move(done)) {}
+
+  bool OnToken(const SessionToken&) override { return true; }
+  void OnEnd(const SessionEnd& end) override { done_(end.status); }
+
+ private:
+  absl::AnyInvocable<void(absl::Status)> done_;
+};
 
 }  // namespace
 
@@ -113,13 +126,18 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       inference_(this, static_cast<size_t>(options.client_events_max)),
       admin_(this),
       membership_({.heartbeat = options.heartbeat, .lease = options.lease}, first_incarnation),
-      sessions_({.clock = clock,
-                 .loop = &loop_,
-                 .store = &store_,
-                 .nodes = &nodes_,
-                 .clients = &inference_,
-                 .term = term},
-                {.sessions_max = options.requests_max}),
+      sessions_(
+          {.clock = clock,
+           .loop = &loop_,
+           .store = &store_,
+           .nodes = &nodes_,
+           .term = term,
+           .find_route = [this](const std::string& model,
+                                const RouteSuspects& avoid) { return FindRoute(model, avoid); },
+           .suspect_link = {},
+           .sign_open = {},
+           .sign_fence = {}},
+          {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,
            .loop = &loop_,
@@ -136,7 +154,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .probe =
                [this](const Route& route, std::shared_ptr<const ModelFile> file,
                       absl::AnyInvocable<void(absl::Status)> done) {
-                 sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
+                 sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
+                               route, std::make_unique<ProbeWatch>(std::move(done)));
                },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
           {}),
@@ -235,21 +254,38 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
   if (shutting_down_) return inference_.End(request, Busy());
-  absl::StatusOr<Route> route = models_.RouteFor(message.model());
-  if (!route.ok()) return inference_.End(request, route.status());
-  if (!prepared.has_value()) {  // No name was given, and of several models one is ready.
-    const std::optional<ModelLoads::Served> served = models_.Find(route->model);
+  std::string model = message.model();
+  if (!prepared.has_value()) {
+    // There is no such model; or no name was given, and of several models one may be ready.
+    const absl::StatusOr<Route> route = FindRoute(model, {});
+    if (!route.ok()) return inference_.End(request, route.status());
+    model = route->model;
+    const std::optional<ModelLoads::Served> served = models_.Find(model);
     if (!served.has_value()) return inference_.End(request, Busy());
     prepared = PrepareRequest(message, served->file, served->context_tokens_max);
   }
   if (!prepared->ok()) return inference_.End(request, prepared->status());
-  // Between tokenizing and now the name may have been given to another file.
-  if ((*prepared)->file->id != route->model_id) return inference_.End(request, Busy());
-  sessions_.Generate(request, **std::move(prepared), *std::move(route));
+  const absl::StatusOr<SessionIdentity> identity = IdentityOf(message, **prepared);
+  if (!identity.ok()) return inference_.End(request, identity.status());
+  const auto& held = message.reattach().tokens_held();
+  const std::vector<int32_t> tokens_held(held.begin(), held.end());
+  auto stream = std::make_unique<ClientStream>(&inference_, request, (*prepared)->file,
+                                               static_cast<uint32_t>((*prepared)->prompt.size()),
+                                               tokens_held);
+  sessions_.RunWithFailover({.call = request,
+                             .model = std::move(model),
+                             .prepared = **std::move(prepared),
+                             .identity = *identity,
+                             .tokens_held = tokens_held},
+                            std::move(stream));
+}
+
+absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const RouteSuspects&) {
+  return models_.RouteFor(model);
 }
 
 void Coordinator::OnClientGone(RequestId request) {
-  loop_.Post([this, request] { sessions_.OnClientGone(request); });
+  loop_.Post([this, request] { sessions_.Cancel(request); });
 }
 
 absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequest& request) {
@@ -307,7 +343,7 @@ void Coordinator::OnCancelSession(
   auto shared = std::make_shared<decltype(done)>(std::move(done));
   const bool posted = loop_.TryPost([this, session, reason, shared] {
     sessions_.CancelSession(session, reason,
-                            [shared](const absl::StatusOr<SessionDriver::Standing>& standing) {
+                            [shared](absl::StatusOr<SessionDriver::Standing> standing) {
                               if (!standing.ok()) return (*shared)(standing.status());
                               v1::CancelSessionReply reply;
                               reply.set_outcome(std::string(SessionOutcomeName(standing->outcome)));
@@ -326,7 +362,7 @@ void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>
 
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
-  while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
+  while (CarryOutMembership() || sessions_.CarryOut() || CarryOutModels()) {
   }
   const bool ready = models_.AnyReady() && !shutting_down_;
   if (ready != ready_told_ && server_ != nullptr) {
@@ -356,6 +392,12 @@ bool Coordinator::CarryOutMembership() {
     message.mutable_heartbeat()->set_number(action.number);
     join_.Send(action.stream, std::move(message));
   }
+  return true;
+}
+
+bool Coordinator::CarryOutModels() {
+  if (!models_.CarryOut()) return false;
+  sessions_.OnRoutesChanged();  // Perhaps: who waits for a route asks again.
   return true;
 }
 
@@ -409,6 +451,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
                if (!status.ok())
                  LogWarning("node not remembered", {{"node", node}, {"status", status}});
              });
+  sessions_.OnNodeReady(action.node, action.incarnation);
   models_.OnNodeReady(*view, holds);
 }
 
