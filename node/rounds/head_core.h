@@ -42,10 +42,17 @@ struct HeadOptions {
   int32_t chunks_in_flight = 2;    // Of one attempt. REQUIRES: <= kStepsInFlightMax.
   int32_t prefill_chunks_max = 4;  // Of all attempts; bounds what a decode step waits behind.
   size_t attempts_max = 64;
-  size_t bundle_rows_max = 256;                    // As StageOptions.
-  size_t samples_max = 64;                         // Rows of one finish job.
-  absl::Duration step_timeout = absl::Seconds(5);  // And as much for each chunk ahead of it.
-  absl::Duration retry_after = absl::Seconds(1);   // Advice in kOverloaded.
+  size_t bundle_rows_max = 256;  // As StageOptions.
+  size_t samples_max = 64;       // Rows of one finish job.
+  // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
+  // largest while too few laps are known), and as much again for each chunk ahead of it.
+  absl::Duration step_timeout_min = absl::Seconds(1);
+  absl::Duration step_timeout_max = absl::Seconds(5);
+  // A stage that does not know the attempt yet, since steps overtook its OPEN, gets them again
+  // after a pause; the pause doubles.
+  absl::Duration resend_pause = absl::Milliseconds(10);
+  int32_t resends_max = 6;
+  absl::Duration retry_after = absl::Seconds(1);  // Advice in kOverloaded.
 };
 
 struct HeadStats {
@@ -58,6 +65,7 @@ struct HeadStats {
   uint64_t returns_ignored = 0;  // Copies, or of attempts that ended.
   uint64_t failures_ignored = 0;
   uint64_t step_timeouts = 0;
+  uint64_t steps_resent = 0;  // To stages that did not know the attempt yet.
 };
 
 // To be carried out in this order.
