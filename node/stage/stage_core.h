@@ -218,12 +218,25 @@ class StageCore {
   size_t attempts_doubted() const { return doubts_.size(); }
 
  private:
+  // A budget shrinks on every hop, even if no time passes.
+  static constexpr absl::Duration kLeastShrink = absl::Microseconds(1);
+
+  // The link downstream was reset, and what the peer has taken is not known.
+  struct Doubt {
+    Instant until;
+    bool asked = false;  // On the connection that stands.
+  };
+
   struct Attempt {
     OpenAttempt open;
     int32_t pages_reserved = 0;
     Instant deadline;  // Of the request.
     Instant reclaim;   // Past it everything is freed.
     StepLedger ledger;
+    StepLedger returns;      // Head's stage only: the rows back from the last stage.
+    uint64_t chain_out = 0;  // Over all that was sent downstream.
+    std::optional<Doubt> doubt;
+    std::optional<RowFailure> told;  // Upstream, for the earliest step; lost with a reset.
   };
 
   // A row of a bundle: judged, then waiting for the device, then computing. From when it is taken
@@ -254,16 +267,19 @@ class StageCore {
   absl::Status CheckRoute(const OpenAttempt& open) const;
   absl::Status CheckFence(const AttemptKey& key) const;
   void RaiseFence(SessionId session, Epoch lowest);
+  bool IsForgotten(SessionId session) const;
   FenceReply Close(Attempts::iterator it);
-  void ExpireAttempts(Instant now);
+  void Expire(Instant now);
 
   // Arriving rows: stage_rows.cc.
   absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;
   absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
-  absl::Status TakeReturn(const StagePeer& from, const Attempt& attempt, const PendingRow& pending,
+  absl::Status TakeReturn(const StagePeer& from, Attempt& attempt, const PendingRow& pending,
                           Instant now);
+  bool PlantedAsNext(const Attempt& attempt, BundleRow& row) const;
   absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
   void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
+  void Tell(const StagePeer& to, RowFailure failure);
 
   // Computing and sending: stage_core.cc.
   void StartJobs(Instant now);
@@ -273,10 +289,27 @@ class StageCore {
   void FinishRow(PendingRow& pending, const ComputeDone& done, size_t slice, int64_t hidden_row,
                  Instant now);
   void FailRows(Attempt& attempt, StepIndex from, const absl::Status& status);
-  absl::Status Emit(const Attempt& attempt, const PendingRow& pending, const StepOutput& output,
+  absl::Status Emit(const Attempt& attempt, const StepKey& key, const StepOutput& output,
                     Instant now);
+  StepOutput OutputOf(const Attempt& attempt, const PendingRow& pending, const ComputeDone& done,
+                      int64_t hidden_row);
+  uint64_t ChainAfter(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
+  void EmitFenced(const PendingRow& pending, const ComputeDone& done, int64_t hidden_row,
+                  Instant now);
+  BundleRow RowOf(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
   void FlushOutputs();
   BufferRef Gather(const std::vector<StepOutput>& outputs) const;
+
+  // Links and doubts: stage_links.cc.
+  bool SendsTo(const Attempt& attempt, const StagePeer& peer) const;
+  void FailDoubt(Attempt& attempt, FailureKind kind, const std::string& reason);
+  void EndDoubt(Attempt& attempt);
+  void ExpireDoubts(Instant now);
+  void Redial(const RouteStage& stage);
+  InspectStatus StatusFor(const StagePeer& from, const AttemptKey& key);
+  void Resume(Attempt& attempt, const InspectStatus& status, Instant now);
+  absl::Status LinkFailure(const Attempt& attempt, FailureKind kind, StepIndex step,
+                           const std::string& reason) const;
 
   bool IsHeadOf(const Attempt& attempt) const { return attempt.open.stage_index == 0; }
   StagePeer UpstreamOf(const Attempt& attempt) const;
@@ -292,7 +325,12 @@ class StageCore {
   // The lowest epoch that may still open, by session; at most sessions_max.
   absl::flat_hash_map<SessionId, Epoch> fences_;
   std::set<SessionId> closed_;  // Sessions in fences_ that have no open attempt.
-  SessionId floor_;             // A session below it that is not in fences_ was forgotten.
+  SessionId forgotten_;         // A session below it that is not in fences_ was forgotten.
+  SessionId floor_;             // A session below it is over, says the coordinator.
+  std::set<std::pair<absl::Duration, SessionId>> doubts_;  // As reclaims_.
+  std::set<StagePeer> silent_;                 // Lost without resume; no connection since.
+  std::map<StagePeer, uint64_t> connections_;  // The newest of each peer upstream.
+  std::map<AttemptKey, Attempt> undead_;       // Planted bugs only.
   std::deque<PendingRow> waiting_;
   std::map<uint64_t, std::vector<PendingRow>> running_;  // By job id.
   uint64_t job_id_next_ = 1;
