@@ -26,6 +26,7 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "node/rounds/lap_times.h"
 #include "node/rounds/run_attempt.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_bundle.h"
@@ -145,6 +146,10 @@ class HeadCore {
     uint64_t step_next = 0;
     uint32_t generated = 0;  // Delivered ones included.
     std::map<StepIndex, Flight> flights;
+    bool has_returned = false;  // Any step: then every stage has known the attempt.
+    int32_t resends = 0;
+    std::optional<Instant> resend_at;    // The steps in flight go again.
+    StepIndex resent_below;              // Steps that went more than once.
     std::optional<StepIndex> finishing;  // The step whose token is being drawn.
     bool finish_is_decode = false;       // Its lap counts as decode.
     std::optional<Instant> first_token;
@@ -166,6 +171,8 @@ class HeadCore {
   void EndOverdue(Instant now);
   absl::Duration TimeoutOf(const Attempt& attempt) const;
   Instant WakeOf(const Attempt& attempt) const;
+  bool SendsAgain(Attempt& attempt, const RowFailure& failure, Instant now);
+  void SendAgain(Instant now);
   absl::Status TimedOut(const Attempt& attempt) const;
   absl::Status Fail(FailureKind kind, const AttemptKey& key, const std::string& message,
                     bool blame_self = false) const;
@@ -174,6 +181,8 @@ class HeadCore {
 
   void SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
                 bool is_prefill, Instant now);
+  void PutStep(const StepKey& key, std::span<const int32_t> tokens, const Flight& flight,
+               absl::Duration budget);
   void SendChunk(Attempt& attempt, Instant now);
   void SendChunks(Instant now);
   void StartFinish();
@@ -184,7 +193,8 @@ class HeadCore {
   const HeadOptions options_;
   Attempts attempts_;
   std::deque<AttemptKey> filling_;  // Attempts with prompt left to send, in turn.
-  int32_t chunks_in_flight_ = 0;    // Prefill steps in the ring, of all attempts.
+  LapTimes lap_times_;
+  int32_t chunks_in_flight_ = 0;  // Prefill steps in the ring, of all attempts.
   std::deque<Finish> finishes_;
   std::optional<uint64_t> finish_job_;  // The one the device has.
   std::vector<StepKey> finish_keys_;    // Its rows.
