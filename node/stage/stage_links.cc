@@ -79,7 +79,9 @@ void StageCore::OnLinkLost(const StagePeer& peer, const absl::Status& reason, In
     });
     silent_.insert(peer);
   }
-  const bool is_reset = kind == FailureKind::kNone || kind == FailureKind::kStreamReset;
+  // Bytes that were spoilt on the way are asked for again like those that were lost.
+  const bool is_reset = kind == FailureKind::kNone || kind == FailureKind::kStreamReset ||
+                        kind == FailureKind::kChecksumMismatch;
   const bool resumes = is_reset && options_.resume_timeout > absl::ZeroDuration();
   const bool is_told = kind == FailureKind::kHeartbeatLost || kind == FailureKind::kWorkerDeath;
   for (auto& [session, attempt] : attempts_) {
