@@ -184,9 +184,9 @@ class StageCore {
   void OnRowFailure(const StagePeer& from, RowFailure failure, Instant now);
 
   // The link to `peer` broke. A reset (kStreamReset, kChecksumMismatch or no kind) puts the steps
-  // on it in doubt; any other reason, kHeartbeatLost above all, fails them at once. They fail with
-  // the reason's kind if that is kHeartbeatLost or kWorkerDeath, else with kStreamReset; `node` is
-  // the peer and `reporter` this node.
+  // on it in doubt; any other reason fails them at once: with kHeartbeatLost if that is it, else
+  // with kStreamReset. `node` is then the peer and `reporter` this node. After kHeartbeatLost
+  // nothing is sent to the peer until OnLinkUp.
   void OnLinkLost(const StagePeer& peer, const absl::Status& reason, Instant now);
 
   // A new connection to `peer` was welcomed: asks about what is in doubt.
