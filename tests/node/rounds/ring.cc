@@ -22,39 +22,6 @@ namespace {
 constexpr int32_t kLayers = 6;
 constexpr int32_t kPages = 10;
 
-struct Request {
-  std::vector<int32_t> prompt;
-  int32_t new_tokens_max = 0;
-  SamplingParams sampling;
-  std::vector<int32_t> stop_tokens;
-};
-
-// The model run plainly: no pages, no steps, no ring.
-std::vector<int32_t> Reference(const Request& request) {
-  std::vector<std::vector<uint32_t>> cache(kLayers);
-  const auto forward = [&](int32_t token) {
-    uint32_t h = FakeEmbed(token);
-    for (int32_t layer = 0; layer < kLayers; ++layer) {
-      cache[static_cast<size_t>(layer)].push_back(h);
-      h = FakeLayer(layer, h, cache[static_cast<size_t>(layer)]);
-    }
-    return h;
-  };
-  uint32_t h = 0;
-  for (const int32_t token : request.prompt) h = forward(token);
-  Sampler sampler(request.sampling, kFakeVocabSize, request.prompt, {});
-  std::vector<int32_t> tokens;
-  while (static_cast<int32_t>(tokens.size()) < request.new_tokens_max) {
-    std::vector<float> logits = FakeLogits(h);
-    const int32_t token = sampler.Sample(logits, tokens.size())->token;
-    const auto& stops = request.stop_tokens;
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
-    tokens.push_back(token);
-    h = forward(token);
-  }
-  return tokens;
-}
-
 class Ring {
  public:
   Ring(uint32_t seed, Faults faults)
@@ -117,7 +84,7 @@ class Ring {
   };
 
   struct Session {
-    Request request;
+    FakeRequest request;
     std::vector<int32_t> delivered;
     uint64_t epoch = 0;
     bool is_running = false;
@@ -213,7 +180,9 @@ class Ring {
     if (!fences_.empty()) kinds.push_back(3);
     if (!dials_.empty()) kinds.push_back(4);
     if (!inspects_.empty()) kinds.push_back(5);
-    if (kinds.empty()) return TickDoubts();
+    if (!opens_.empty()) kinds.push_back(6);
+    if (head_->NextWake() <= now_) head_->OnTick(now_);
+    if (kinds.empty()) return PassTime();
     switch (kinds[PickIndex(kinds.size())]) {
       case 0:
         FinishJob(busy[PickIndex(busy.size())]);
@@ -236,23 +205,31 @@ class Ring {
       case 4:
         Dial(*std::next(dials_.begin(), Pick(0, static_cast<int>(dials_.size()) - 1)));
         break;
-      default: {
+      case 5: {
         const auto [link, rows] = inspects_.front();
         inspects_.pop_front();
         nodes_[link.second].stage->OnInspect(route_[link.first].peer(), rows, now_);
+        break;
+      }
+      default: {
+        const OpenAttempt open = opens_.front();
+        opens_.pop_front();
+        if (!nodes_[open.stage_index].stage->Open(open, now_).ok()) Abandon(open.key);
       }
     }
     Settle();
     return true;
   }
 
-  // Time passes only when nothing else can: some doubt has no answer to come.
-  bool TickDoubts() {
-    Instant wake = Instant::InfiniteFuture();
+  // Time passes only when nothing else can: a doubt has no answer to come, or a step is to go
+  // again.
+  bool PassTime() {
+    Instant wake = head_->NextWake();
     for (const Node& node : nodes_) wake = std::min(wake, node.stage->NextWake());
     if (wake > now_ + absl::Seconds(2)) return false;
     now_ = std::max(now_, wake);
     for (const Node& node : nodes_) node.stage->OnTick(now_);
+    head_->OnTick(now_);
     Settle();
     return true;
   }
@@ -362,8 +339,7 @@ class Ring {
         std::advance(it, Pick(0, static_cast<int>(sessions_.size()) - 1));
         if (!it->second.is_running) return false;
         --faults_.fences;
-        FenceEverywhere({it->first, Epoch(it->second.epoch)});
-        it->second.is_running = false;
+        Abandon({it->first, Epoch(it->second.epoch)});
         return true;
       }
       default: {
@@ -375,6 +351,13 @@ class Ring {
         return true;
       }
     }
+  }
+
+  // The session goes on under another epoch, if this is still its own.
+  void Abandon(const AttemptKey& key) {
+    FenceEverywhere(key);
+    Session& session = sessions_[key.session];
+    if (session.epoch == key.epoch.value()) session.is_running = false;
   }
 
   void FenceEverywhere(const AttemptKey& key) {
@@ -390,18 +373,17 @@ class Ring {
       const int32_t tokens_max = prompt + session.request.new_tokens_max;
       bool is_open = true;
       for (size_t i = 0; i < nodes_.size() && is_open; ++i) {
-        is_open = nodes_[i]
-                      .stage
-                      ->Open({.key = key,
-                              .term = Term(1),
-                              .incarnation = route_[i].incarnation,
-                              .recipe = {.model_id = ModelId("m")},
-                              .stage_index = static_cast<uint32_t>(i),
-                              .route = route_,
-                              .tokens_max = tokens_max,
-                              .budget = absl::Hours(1)},
-                             now_)
-                      .ok();
+        const OpenAttempt open{.key = key,
+                               .term = Term(1),
+                               .incarnation = route_[i].incarnation,
+                               .recipe = {.model_id = ModelId("m")},
+                               .stage_index = static_cast<uint32_t>(i),
+                               .route = route_,
+                               .tokens_max = tokens_max,
+                               .budget = absl::Hours(1)};
+        const bool is_late = faults_.late_opens && i > 0 && Pick(0, 1) == 0;
+        if (is_late) opens_.push_back(open);
+        if (!is_late) is_open = nodes_[i].stage->Open(open, now_).ok();
       }
       if (!is_open) {
         FenceEverywhere(key);
@@ -514,7 +496,8 @@ class Ring {
     while (Step()) {
     }
     for (const auto& [id, session] : sessions_) {
-      EXPECT_EQ(session.delivered, Reference(session.request)) << "session " << id.value();
+      EXPECT_EQ(session.delivered, PlainTokens(session.request, kLayers))
+          << "session " << id.value();
     }
     for (const Node& node : nodes_) {
       EXPECT_EQ(node.stage->kv().pages_free(), kPages);
@@ -526,7 +509,8 @@ class Ring {
     EXPECT_EQ(head_->attempts_running(), 0U);
     EXPECT_EQ(ends(), runs_) << "every attempt ends once";
     for (const FailureKind kind : failed_kinds_) {
-      EXPECT_TRUE(kind == FailureKind::kNonFinite || kind == FailureKind::kStreamReset)
+      EXPECT_TRUE(kind == FailureKind::kNonFinite || kind == FailureKind::kStreamReset ||
+                  (faults_.late_opens && kind == FailureKind::kCacheMiss))
           << "ended with " << FailureKindName(kind) << ", which nobody caused";
     }
   }
@@ -546,6 +530,7 @@ class Ring {
   std::deque<std::pair<Link, std::vector<InspectRow>>> inspects_;
   std::map<Link, uint64_t> redials_;
   std::vector<FenceOrder> fences_;
+  std::deque<OpenAttempt> opens_;  // On their way.
   std::map<AttemptKey, int> ends_;
   std::set<FailureKind> failed_kinds_;
   int runs_ = 0;
@@ -560,6 +545,7 @@ StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     Ring ring(seed, faults);
     ring.Run();
     sum.rows_committed += ring.Sum(&StageStats::rows_committed);
+    sum.rows_refused += ring.Sum(&StageStats::rows_refused);
     sum.rows_replayed += ring.Sum(&StageStats::rows_replayed);
     sum.rows_in_flight_copies += ring.Sum(&StageStats::rows_in_flight_copies);
     sum.rows_discarded += ring.Sum(&StageStats::rows_discarded);

@@ -18,6 +18,7 @@ struct Faults {
   int cuts = 0;             // Links that lose the end of what they hold, and the signals on them.
   bool resume = true;       // Steps on a cut link are in doubt, or fail at once.
   bool dials_fail = false;  // Some of the attempts to connect again do.
+  bool late_opens = false;  // Steps may overtake the OPEN of any stage but the head's.
 };
 
 // Runs many seeds and adds up what happened, to prove that it did. Stops at the first that fails.

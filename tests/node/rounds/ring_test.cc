@@ -46,6 +46,13 @@ TEST(Ring, WithoutResumeTheSameCutsGiveTheSameTokens) {
   EXPECT_GT(sum.failures_passed, 100U);
 }
 
+TEST(Ring, StepsThatOvertakeTheirOpensGoAgain) {
+  const StageStats sum = RunSeeds(
+      6000, 150, {.copies = 20, .fences = 4, .cuts = 4, .dials_fail = true, .late_opens = true});
+  EXPECT_GT(sum.rows_refused, 500U);
+  EXPECT_GT(sum.rows_replayed, 500U);
+}
+
 TEST(Ring, SurvivesBrokenLinksAndNonFiniteRows) {
   for (const bool resume : {true, false}) {
     const StageStats sum = RunSeeds(3000, 150,
