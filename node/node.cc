@@ -135,7 +135,8 @@ ShardEvents Node::MakeShardEvents() {
     });
     if (!posted) reply(Busy());
   };
-  events.on_fence = [this](const FenceOrder& order, std::function<void(FenceReply)> reply) {
+  events.on_fence = [this](const FenceOrder& order,
+                           std::function<void(absl::StatusOr<FenceReply>)> reply) {
     // A fence must not be refused: it is what frees a node that is too busy.
     const bool posted = strand_.Post([this, order, reply] {
       if (loop_ == nullptr) return reply(FenceReply{});
@@ -147,6 +148,11 @@ ShardEvents Node::MakeShardEvents() {
     strand_.Post([this, link = std::move(link)]() mutable {
       if (loop_ == nullptr) return link->Close(NoShard());
       loop_->OnLinkOpened(std::move(link));
+    });
+  };
+  events.on_inspect = [this](std::shared_ptr<LinkHandle> link, std::vector<InspectRow> rows) {
+    strand_.Post([this, link = std::move(link), rows = std::move(rows)] {
+      if (loop_ != nullptr) loop_->OnInspect(link, rows);
     });
   };
   // Bounded by the credits of the links.

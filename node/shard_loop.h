@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -45,6 +46,16 @@ struct ShardSurroundings {
   WakeTimer* timer = nullptr;    // Posts OnWake.
   CallCounter* calls = nullptr;  // Of the links out.
   ShardCounters* counters = nullptr;
+
+  absl::Duration resume_timeout = absl::Seconds(1);  // As StageOptions.
+  SessionId floor;                                   // As StageOptions.
+  // Whether an OPEN or a FENCE is the coordinator's. Null: every one is.
+  std::function<absl::Status(const OpenAttempt&)> authorise_open;
+  std::function<absl::Status(const FenceOrder&)> authorise_fence;
+  // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
+  // null. On the strand.
+  std::function<void(const RouteStage&)> on_peer_wanted;
+  std::function<void(const StagePeer&)> on_peer_dropped;
 };
 
 class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
@@ -60,8 +71,16 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   const LinkIdentity& identity() const { return identity_; }
 
   void OnOpen(const OpenAttempt& open, const std::function<void(absl::StatusOr<OpenReply>)>& reply);
-  void OnFence(const FenceOrder& order, const std::function<void(FenceReply)>& reply);
+  void OnFence(const FenceOrder& order,
+               const std::function<void(absl::StatusOr<FenceReply>)>& reply);
+  // What the coordinator says with its heartbeats; see StageCore.
+  void OnLiveAttempts(Term term, uint64_t as_of, const std::vector<AttemptKey>& keys);
+  void OnFloor(Term term, SessionId floor);
+  // A neighbour downstream is silent, gone or wedged: its link breaks, without resume if `reason`
+  // is kHeartbeatLost.
+  void OnPeerLost(const StagePeer& peer, const absl::Status& reason);
   void OnLinkOpened(std::shared_ptr<LinkHandle> link);
+  void OnInspect(const std::shared_ptr<LinkHandle>& link, const std::vector<InspectRow>& rows);
   void OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t sequence, StageBundle bundle);
   void OnLinkClosed(const std::shared_ptr<LinkHandle>& link);
   void OnRun(RunRequest request, std::shared_ptr<RunStream> stream);
@@ -83,6 +102,8 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   void Send(Forward forward);
   void SendRefusal(const Refusal& refusal);
   LinkClient& LinkTo(const RouteStage& stage);
+  LinkClientEvents EventsOf(const StagePeer& peer);
+  bool Stands(const std::shared_ptr<LinkHandle>& link) const;
 
   const ShardSurroundings around_;
   const LinkIdentity identity_;

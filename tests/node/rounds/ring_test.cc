@@ -1,508 +1,12 @@
-// The whole data plane in one thread: 1 to 5 stage cores and a head core around a ring whose
-// every delivery is drawn from a seed. Checked from outside: each client sees exactly the tokens
-// that a plain forward of the same model gives, each step is applied at most once, and at the
-// end every page is free.
+// What the ring promises, whatever is copied, fenced, cut or spoilt on the way.
 
-#include <algorithm>
-#include <deque>
-#include <map>
-#include <memory>
-#include <random>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
+#include "tests/node/rounds/ring.h"
 #include "gtest/gtest.h"
-#include "node/rounds/head_core.h"
-#include "node/stage/stage_core.h"
-#include "tests/node/rounds/fake_device.h"
 
 namespace shardline {
 namespace {
 
-using ::shardline::testing::FakeDevice;
-using ::shardline::testing::FakeEmbed;
-using ::shardline::testing::FakeLayer;
-using ::shardline::testing::FakeLogits;
-using ::shardline::testing::kFakeHiddenDim;
-using ::shardline::testing::kFakeVocabSize;
-
-constexpr int32_t kLayers = 6;
-constexpr int32_t kPages = 10;
-
-struct Request {
-  std::vector<int32_t> prompt;
-  int32_t new_tokens_max = 0;
-  SamplingParams sampling;
-  std::vector<int32_t> stop_tokens;
-};
-
-// The model run plainly: no pages, no steps, no ring.
-std::vector<int32_t> Reference(const Request& request) {
-  std::vector<std::vector<uint32_t>> cache(kLayers);
-  const auto forward = [&](int32_t token) {
-    uint32_t h = FakeEmbed(token);
-    for (int32_t layer = 0; layer < kLayers; ++layer) {
-      cache[static_cast<size_t>(layer)].push_back(h);
-      h = FakeLayer(layer, h, cache[static_cast<size_t>(layer)]);
-    }
-    return h;
-  };
-  uint32_t h = 0;
-  for (const int32_t token : request.prompt) h = forward(token);
-  Sampler sampler(request.sampling, kFakeVocabSize, request.prompt, {});
-  std::vector<int32_t> tokens;
-  while (static_cast<int32_t>(tokens.size()) < request.new_tokens_max) {
-    std::vector<float> logits = FakeLogits(h);
-    const int32_t token = sampler.Sample(logits, tokens.size())->token;
-    const auto& stops = request.stop_tokens;
-    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
-    tokens.push_back(token);
-    h = forward(token);
-  }
-  return tokens;
-}
-
-struct Faults {
-  int copies = 0;      // Bundles delivered a second time, however late.
-  int fences = 0;      // Sessions moved to a new epoch, at any point.
-  int non_finite = 0;  // Slices that fail on the device.
-  int cuts = 0;        // Links that lose all they hold.
-};
-
-class Ring {
- public:
-  Ring(uint32_t seed, Faults faults)
-      : random_(seed), faults_(faults), had_failed_steps_(faults.non_finite > 0) {
-    const int stage_count = Pick(1, 5);
-    std::vector<int32_t> cuts = {0, kLayers};
-    while (static_cast<int>(cuts.size()) < stage_count + 1) {
-      const int32_t cut = Pick(1, kLayers - 1);
-      if (std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) cuts.push_back(cut);
-    }
-    std::sort(cuts.begin(), cuts.end());
-    for (int i = 0; i < stage_count; ++i) {
-      route_.push_back({.node = NodeId("n" + std::to_string(i)),
-                        .incarnation = Incarnation(static_cast<uint64_t>(i) + 5),
-                        .layers = {.begin = cuts[static_cast<size_t>(i)],
-                                   .end = cuts[static_cast<size_t>(i) + 1]}});
-    }
-    for (int i = 0; i < stage_count; ++i) nodes_.push_back(MakeNode(static_cast<size_t>(i)));
-    head_ = std::make_unique<HeadCore>(HeadOptions{.node = route_[0].node,
-                                                   .layers = route_[0].layers,
-                                                   .vocab_size = kFakeVocabSize,
-                                                   .hidden_dim = kFakeHiddenDim,
-                                                   .context_tokens_max = 64,
-                                                   .chunk_tokens_max = Pick(1, 12),
-                                                   .chunks_in_flight = Pick(1, 2),
-                                                   .prefill_chunks_max = Pick(1, 4),
-                                                   .samples_max = static_cast<size_t>(Pick(1, 4)),
-                                                   .step_timeout = absl::Hours(1)});
-    for (int i = Pick(2, 6); i > 0; --i) AddSession();
-  }
-
-  // Runs to the end, or fails the test after too many events.
-  void Run() {
-    for (int event = 0; event < 200000; ++event) {
-      now_ = now_ + absl::Microseconds(100);
-      if (!Step()) {
-        if (AllDone()) break;
-        ASSERT_TRUE(StartOne()) << "nothing moves, and not everybody is done";
-      }
-      for (const Node& node : nodes_) node.stage->kv().CheckConservation();
-    }
-    ASSERT_TRUE(AllDone()) << "still running after too many events";
-    CheckEnd();
-  }
-
-  int ends() const { return static_cast<int>(ends_.size()); }
-  uint64_t Sum(uint64_t StageStats::*counter) const {
-    uint64_t sum = 0;
-    for (const Node& node : nodes_) sum += node.stage->stats().*counter;
-    return sum;
-  }
-
- private:
-  struct Node {
-    std::unique_ptr<StageCore> stage;
-    std::unique_ptr<FakeDevice> device;
-    std::deque<ComputeJob> jobs;
-  };
-
-  struct Session {
-    Request request;
-    std::vector<int32_t> delivered;
-    uint64_t epoch = 0;
-    bool is_running = false;
-    bool is_done = false;
-  };
-
-  // One row in a link. Rows of one attempt keep their order; others overtake each other.
-  struct Parcel {
-    BundleRow row;
-    BufferRef hidden;
-  };
-
-  struct Signal {
-    size_t from = 0;
-    size_t to = 0;
-    RowFailure failure;
-  };
-
-  struct FenceOrder {
-    size_t node = 0;
-    AttemptKey key;
-  };
-
-  using Link = std::pair<size_t, size_t>;
-
-  int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
-  size_t PickIndex(size_t count) {
-    return static_cast<size_t>(Pick(0, static_cast<int>(count) - 1));
-  }
-
-  Node MakeNode(size_t index) {
-    const RouteStage& place = route_[index];
-    return {.stage = std::make_unique<StageCore>(
-                StageOptions{.node = place.node,
-                             .incarnation = place.incarnation,
-                             .recipe = {.model_id = ModelId("m")},
-                             .layers = place.layers,
-                             .layers_total = kLayers,
-                             .is_head = index == 0,
-                             .hidden_dim = kFakeHiddenDim,
-                             .pages_total = kPages,
-                             .context_tokens_max = 64,
-                             .attempts_max = 16,
-                             .sessions_max = 64,
-                             .bundle_rows_max = 8,
-                             .bundle_tokens_max = 128,
-                             .job_tokens_max = Pick(1, 40),
-                             .jobs_in_flight_max = static_cast<size_t>(Pick(1, 2))}),
-            .device = std::make_unique<FakeDevice>(place.layers, kPages)};
-  }
-
-  void AddSession() {
-    Session session;
-    for (int i = Pick(1, 40); i > 0; --i) {
-      session.request.prompt.push_back(Pick(0, kFakeVocabSize - 1));
-    }
-    session.request.new_tokens_max = Pick(1, 12);
-    SamplingParams& sampling = session.request.sampling;
-    sampling.seed = random_();
-    if (Pick(0, 1) == 0) sampling.temperature = 0.8F;
-    if (Pick(0, 2) == 0) sampling.top_k = 10;
-    if (Pick(0, 2) == 0) sampling.presence_penalty = 1.5F;
-    if (Pick(0, 2) == 0) sampling.repetition_penalty = 1.3F;
-    if (Pick(0, 2) == 0) session.request.stop_tokens = {3, 5, 7};
-    sessions_[SessionId(sessions_.size() + 1)] = std::move(session);
-  }
-
-  bool AllDone() const {
-    return std::all_of(sessions_.begin(), sessions_.end(),
-                       [](const auto& entry) { return entry.second.is_done; });
-  }
-
-  // Does one thing that can be done, drawn at random; false if there is none.
-  bool Step() {
-    if (Pick(0, 19) == 0 && StartOne()) return true;
-    if (Pick(0, 19) == 0 && InjectFault()) return true;
-    std::vector<int> kinds;
-    std::vector<size_t> busy;
-    std::vector<Link> links;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      if (!nodes_[i].jobs.empty()) busy.push_back(i);
-    }
-    for (const auto& [link, parcels] : links_) {
-      if (!parcels.empty()) links.push_back(link);
-    }
-    if (!busy.empty()) kinds.insert(kinds.end(), {0, 0});
-    if (!links.empty()) kinds.insert(kinds.end(), {1, 1});
-    if (!signals_.empty()) kinds.push_back(2);
-    if (!fences_.empty()) kinds.push_back(3);
-    if (kinds.empty()) return false;
-    switch (kinds[PickIndex(kinds.size())]) {
-      case 0:
-        FinishJob(busy[PickIndex(busy.size())]);
-        break;
-      case 1:
-        Deliver(links[PickIndex(links.size())]);
-        break;
-      case 2: {
-        const Signal signal = signals_.front();
-        signals_.pop_front();
-        nodes_[signal.to].stage->OnRowFailure(route_[signal.from].peer(), signal.failure, now_);
-        break;
-      }
-      default:
-        DeliverFence(PickIndex(fences_.size()));
-    }
-    Settle();
-    return true;
-  }
-
-  void FinishJob(size_t index) {
-    Node& node = nodes_[index];
-    const ComputeJob job = std::move(node.jobs.front());
-    node.jobs.pop_front();
-    ComputeDone done = node.device->Run(job);
-    if (job.kind == JobKind::kFinish) {
-      head_->OnComputeDone(std::move(done), now_);
-      return;
-    }
-    if (faults_.non_finite > 0 && Pick(0, 30) == 0) {
-      --faults_.non_finite;
-      done.slice_status[PickIndex(done.slice_status.size())] =
-          MakeFailure(FailureKind::kNonFinite, "made so");
-    }
-    node.stage->OnComputeDone(std::move(done), now_);
-  }
-
-  // Takes up to three rows out of a link, the first of their attempts each, as one bundle.
-  void Deliver(const Link& link) {
-    std::deque<Parcel>& parcels = links_[link];
-    StageBundle bundle;
-    std::vector<float> values;
-    for (int i = Pick(1, 3); i > 0 && !parcels.empty(); --i) {
-      const AttemptKey key = parcels[PickIndex(parcels.size())].row.key.attempt;
-      const auto first = std::find_if(parcels.begin(), parcels.end(), [&](const Parcel& parcel) {
-        return parcel.row.key.attempt == key;
-      });
-      bundle.rows.push_back(first->row);
-      const auto floats = first->hidden->floats();
-      values.insert(values.end(), floats.begin(), floats.end());
-      parcels.erase(first);
-    }
-    const std::shared_ptr<Buffer> hidden = Buffer::Allocate(values.size() * sizeof(float));
-    std::copy(values.begin(), values.end(), hidden->floats().begin());
-    bundle.hidden = hidden;
-    nodes_[link.second].stage->OnBundle(route_[link.first].peer(), std::move(bundle), now_);
-  }
-
-  void DeliverFence(size_t index) {
-    const FenceOrder order = fences_[index];
-    fences_.erase(fences_.begin() + static_cast<std::ptrdiff_t>(index));
-    nodes_[order.node].stage->Fence(order.key.session, order.key.epoch, Term(1), now_);
-    if (order.node == 0) {
-      head_->OnFence(order.key.session, order.key.epoch, FailureKind::kNone, now_);
-    }
-  }
-
-  bool InjectFault() {
-    switch (Pick(0, 2)) {
-      case 0: {
-        if (faults_.copies == 0 || history_.empty()) return false;
-        --faults_.copies;
-        // Half of them at once, to meet the original at work; the others however late.
-        const auto& [link, parcel] =
-            Pick(0, 1) == 0 ? history_.back() : history_[PickIndex(history_.size())];
-        links_[link].push_back(parcel);
-        return true;
-      }
-      case 1: {
-        if (faults_.fences == 0) return false;
-        auto it = sessions_.begin();
-        std::advance(it, Pick(0, static_cast<int>(sessions_.size()) - 1));
-        if (!it->second.is_running) return false;
-        --faults_.fences;
-        FenceEverywhere({it->first, Epoch(it->second.epoch)});
-        it->second.is_running = false;
-        return true;
-      }
-      default: {
-        if (faults_.cuts == 0 || links_.empty()) return false;
-        --faults_.cuts;
-        auto it = links_.begin();
-        std::advance(it, Pick(0, static_cast<int>(links_.size()) - 1));
-        it->second.clear();
-        nodes_[it->first.first].stage->OnLinkLost(route_[it->first.second].peer(), now_);
-        Settle();
-        return true;
-      }
-    }
-  }
-
-  void FenceEverywhere(const AttemptKey& key) {
-    for (size_t i = 0; i < nodes_.size(); ++i) fences_.push_back({i, key});
-  }
-
-  // Opens a waiting session on its next epoch; a refusal takes everything back.
-  bool StartOne() {
-    for (auto& [id, session] : sessions_) {
-      if (session.is_running || session.is_done) continue;
-      const AttemptKey key{id, Epoch(++session.epoch)};
-      const auto prompt = static_cast<int32_t>(session.request.prompt.size());
-      const int32_t tokens_max = prompt + session.request.new_tokens_max;
-      bool is_open = true;
-      for (size_t i = 0; i < nodes_.size() && is_open; ++i) {
-        is_open = nodes_[i]
-                      .stage
-                      ->Open({.key = key,
-                              .term = Term(1),
-                              .incarnation = route_[i].incarnation,
-                              .recipe = {.model_id = ModelId("m")},
-                              .stage_index = static_cast<uint32_t>(i),
-                              .route = route_,
-                              .tokens_max = tokens_max,
-                              .budget = absl::Hours(1)},
-                             now_)
-                      .ok();
-      }
-      if (!is_open) {
-        FenceEverywhere(key);
-        continue;
-      }
-      session.is_running = true;
-      const absl::Status status = head_->OnRun({.key = key,
-                                                .prompt = session.request.prompt,
-                                                .delivered = session.delivered,
-                                                .new_tokens_max = session.request.new_tokens_max,
-                                                .sampling = session.request.sampling,
-                                                .stop_tokens = session.request.stop_tokens,
-                                                .budget = absl::Hours(1),
-                                                .route = route_,
-                                                .tokens_max = tokens_max},
-                                               now_);
-      EXPECT_TRUE(status.ok()) << status;
-      ++runs_;
-      Settle();
-      return true;
-    }
-    return !fences_.empty();
-  }
-
-  // Carries out actions until nobody has any.
-  void Settle() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t i = 0; i < nodes_.size(); ++i) {
-        StageActions actions = nodes_[i].stage->TakeActions();
-        moved = moved || !actions.empty();
-        CarryOut(i, actions);
-      }
-      HeadActions actions = head_->TakeActions();
-      moved = moved || !actions.empty();
-      CarryOut(actions);
-    }
-  }
-
-  void CarryOut(size_t index, StageActions& actions) {
-    for (ComputeJob& job : actions.jobs) nodes_[index].jobs.push_back(std::move(job));
-    for (const StepComputed& computed : actions.computed) {
-      head_->OnLayersComputed(computed.key, computed.compute_time, now_);
-    }
-    for (const Forward& forward : actions.forwards) {
-      const Link link{index, IndexOf(forward.to.node)};
-      size_t row_index = 0;
-      for (const BundleRow& row : forward.bundle.rows) {
-        const size_t floats = static_cast<size_t>(row.token_count * kFakeHiddenDim);
-        const std::shared_ptr<Buffer> piece = Buffer::Allocate(floats * sizeof(float));
-        const auto from = forward.bundle.hidden->floats().subspan(row_index, floats);
-        std::copy(from.begin(), from.end(), piece->floats().begin());
-        row_index += floats;
-        links_[link].push_back({row, piece});
-        history_.push_back({link, {row, piece}});
-        if (history_.size() > 60) history_.pop_front();
-      }
-    }
-    for (StageBundle& bundle : actions.returns) head_->OnReturn(std::move(bundle), now_);
-    for (const Refusal& refusal : actions.refusals) {
-      if (refusal.to.is_own_head()) {
-        EXPECT_EQ(index, 0U);
-        head_->OnRowFailure(refusal.failure, now_);
-      } else {
-        signals_.push_back({index, IndexOf(refusal.to.node), refusal.failure});
-      }
-    }
-  }
-
-  void CarryOut(HeadActions& actions) {
-    for (ComputeJob& job : actions.jobs) nodes_[0].jobs.push_back(std::move(job));
-    for (StageBundle& bundle : actions.steps)
-      nodes_[0].stage->OnBundle({}, std::move(bundle), now_);
-    for (const TokenOut& token : actions.tokens) {
-      Session& session = sessions_[token.key.session];
-      if (!session.is_running || token.key.epoch.value() != session.epoch) continue;
-      ASSERT_EQ(token.index, session.delivered.size());
-      session.delivered.push_back(token.token.token);
-    }
-    for (const AttemptEnd& end : actions.ends) {
-      EXPECT_EQ(++ends_[end.key], 1) << "an attempt ended twice";
-      Session& session = sessions_[end.key.session];
-      if (!session.is_running || end.key.epoch.value() != session.epoch) continue;
-      session.is_running = false;
-      session.is_done = end.status.ok();
-      if (end.status.ok()) EXPECT_EQ(end.tokens, session.delivered.size());
-      if (!end.status.ok()) failed_kinds_.insert(FailureKindOf(end.status));
-      FenceEverywhere(end.key);
-    }
-  }
-
-  size_t IndexOf(const NodeId& node) const {
-    for (size_t i = 0; i < route_.size(); ++i) {
-      if (route_[i].node == node) return i;
-    }
-    ADD_FAILURE() << "no node " << node.value();
-    return 0;
-  }
-
-  void CheckEnd() {
-    while (Step()) {
-    }
-    for (const auto& [id, session] : sessions_) {
-      EXPECT_EQ(session.delivered, Reference(session.request)) << "session " << id.value();
-    }
-    for (const Node& node : nodes_) {
-      EXPECT_EQ(node.stage->kv().pages_free(), kPages);
-      EXPECT_EQ(node.stage->attempts_open(), 0U);
-      EXPECT_EQ(node.stage->rows_waiting(), 0U);
-      // A step that failed for certain may come again, as a copy does then.
-      if (!had_failed_steps_) EXPECT_EQ(node.device->repeats(), 0) << "a step was computed twice";
-    }
-    EXPECT_EQ(head_->attempts_running(), 0U);
-    EXPECT_EQ(ends(), runs_) << "every attempt ends once";
-    for (const FailureKind kind : failed_kinds_) {
-      EXPECT_TRUE(kind == FailureKind::kNonFinite || kind == FailureKind::kStreamReset)
-          << "ended with " << FailureKindName(kind) << ", which nobody caused";
-    }
-  }
-
-  std::mt19937 random_;
-  Faults faults_;  // Still to come.
-  const bool had_failed_steps_;
-  Instant now_ = Instant::FromOrigin(absl::Seconds(100));
-  std::vector<RouteStage> route_;
-  std::vector<Node> nodes_;
-  std::unique_ptr<HeadCore> head_;
-  std::map<SessionId, Session> sessions_;
-  std::map<Link, std::deque<Parcel>> links_;
-  std::deque<std::pair<Link, Parcel>> history_;
-  std::deque<Signal> signals_;
-  std::vector<FenceOrder> fences_;
-  std::map<AttemptKey, int> ends_;
-  std::set<FailureKind> failed_kinds_;
-  int runs_ = 0;
-};
-
-// Runs many seeds and adds up what happened, to prove that it did.
-StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
-  StageStats sum;
-  for (uint32_t seed = first; seed < first + count; ++seed) {
-    SCOPED_TRACE("seed " + std::to_string(seed));
-    Ring ring(seed, faults);
-    ring.Run();
-    sum.rows_committed += ring.Sum(&StageStats::rows_committed);
-    sum.rows_replayed += ring.Sum(&StageStats::rows_replayed);
-    sum.rows_in_flight_copies += ring.Sum(&StageStats::rows_in_flight_copies);
-    sum.rows_discarded += ring.Sum(&StageStats::rows_discarded);
-    sum.rows_non_finite += ring.Sum(&StageStats::rows_non_finite);
-    sum.opens_refused += ring.Sum(&StageStats::opens_refused);
-    sum.failures_passed += ring.Sum(&StageStats::failures_passed);
-    if (::testing::Test::HasFailure()) break;
-  }
-  return sum;
-}
+using ::shardline::testing::RunSeeds;
 
 TEST(Ring, AnyCutOfTheModelGivesTheTokensOfAPlainForward) {
   const StageStats sum = RunSeeds(1, 150, {});
@@ -521,11 +25,46 @@ TEST(Ring, FencesAtAnyPointLoseNoTokenAndNoPage) {
   EXPECT_GT(sum.rows_discarded, 100U) << "fences must meet running steps";
 }
 
-TEST(Ring, SurvivesBrokenLinksAndNonFiniteRows) {
+TEST(Ring, CutLinksThatStandAgainFailNoAttempt) {
+  const StageStats sum = RunSeeds(4000, 200, {.copies = 20, .fences = 4, .cuts = 15});
+  EXPECT_GT(sum.attempts_resumed, 1000U);
+  EXPECT_GT(sum.rows_resent, 200U);
+  EXPECT_GT(sum.bundles_shut_out, 20U);
+}
+
+TEST(Ring, CutLinksThatStayDownEndInNewEpochs) {
   const StageStats sum =
-      RunSeeds(3000, 150, {.copies = 20, .fences = 4, .non_finite = 4, .cuts = 6});
-  EXPECT_GT(sum.rows_non_finite, 100U);
+      RunSeeds(5000, 150, {.copies = 20, .fences = 4, .cuts = 10, .dials_fail = true});
+  EXPECT_GT(sum.attempts_resumed, 100U);
+  EXPECT_GT(sum.attempts_in_doubt, sum.attempts_resumed);
+}
+
+TEST(Ring, WithoutResumeTheSameCutsGiveTheSameTokens) {
+  const StageStats sum =
+      RunSeeds(4000, 200, {.copies = 20, .fences = 4, .cuts = 15, .resume = false});
+  EXPECT_EQ(sum.attempts_in_doubt, 0U);
   EXPECT_GT(sum.failures_passed, 100U);
+}
+
+TEST(Ring, StepsThatOvertakeTheirOpensGoAgain) {
+  const StageStats sum = RunSeeds(
+      6000, 150, {.copies = 20, .fences = 4, .cuts = 4, .dials_fail = true, .late_opens = true});
+  EXPECT_GT(sum.rows_refused, 500U);
+  EXPECT_GT(sum.rows_replayed, 500U);
+}
+
+TEST(Ring, SurvivesBrokenLinksAndNonFiniteRows) {
+  for (const bool resume : {true, false}) {
+    const StageStats sum = RunSeeds(3000, 150,
+                                    {.copies = 20,
+                                     .fences = 4,
+                                     .non_finite = 4,
+                                     .cuts = 6,
+                                     .resume = resume,
+                                     .dials_fail = true});
+    EXPECT_GT(sum.rows_non_finite, 100U);
+    EXPECT_GT(sum.failures_passed, 100U);
+  }
 }
 
 }  // namespace
