@@ -104,7 +104,7 @@ class PulseCore {
   void ForgiveOwnSleep(Instant now);
   void Dial(const StagePeer& id, Peer& peer, Instant now);
   void HangUp(Peer& peer);
-  void Lose(const StagePeer& id, Peer& peer, FailureKind kind, std::string reason, Instant now);
+  void Lose(const StagePeer& id, Peer& peer, FailureKind kind, std::string reason);
   void Judge(const StagePeer& id, Peer& peer, Instant now);
   Instant NextWakeOf(const Peer& peer) const;
   Peers::iterator PeerOf(PulseConnection connection);
