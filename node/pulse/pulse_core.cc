@@ -121,7 +121,10 @@ Instant PulseCore::NextWakeOf(const Peer& peer) const {
 std::vector<SilentPeer> PulseCore::Silent(Instant now) const {
   std::vector<SilentPeer> silent;
   for (const auto& [id, peer] : peers_) {
-    if (peer.lost) silent.push_back({.peer = id, .silent = now - peer.proved_at});
+    if (!peer.lost) continue;
+    const bool busy = IsBusy(peer.jobs_started, peer.jobs_done);
+    const Instant since = busy ? std::min(peer.proved_at, peer.progress_at) : peer.proved_at;
+    silent.push_back({.peer = id, .silent = now - since});
   }
   return silent;
 }

@@ -2,6 +2,7 @@
 
 // What peers say to each other to prove that they live.
 
+#include <cstddef>
 #include <cstdint>
 
 #include "absl/time/time.h"
@@ -25,10 +26,10 @@ struct PulseBeat {
   uint64_t jobs_done = 0;
 };
 
-// A neighbour that is not heard.
+// A neighbour that is not heard, or whose executor stands still.
 struct SilentPeer {
   StagePeer peer;
-  absl::Duration silent;  // Since the last proof of life.
+  absl::Duration silent;  // Since the last proof of life, or of progress.
 
   friend bool operator==(const SilentPeer&, const SilentPeer&) = default;
 };
