@@ -6,6 +6,7 @@
 // before. The node refuses it.
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,13 +16,14 @@ namespace shardline {
 
 class ObeyedTerm {
  public:
-  // Reads `data_dir`/term; term 0 if there is none yet. With an empty `data_dir` it is kept in
-  // memory only. kInvalidRequest, naming the file, for one that holds no number.
-  static absl::StatusOr<ObeyedTerm> Open(const std::string& data_dir);
+  // Reads `data_dir`/term-`node`; term 0 if there is none yet. With an empty `data_dir` it is kept
+  // in memory only. kInvalidRequest, naming the file, for one that holds no number.
+  static absl::StatusOr<ObeyedTerm> Open(const std::string& data_dir, const NodeId& node);
 
   Term value() const { return value_; }
 
-  // Raises it, on the disk first. kStaleEpoch, naming both, for a term below the one obeyed.
+  // Raises it, on the disk first. kStaleEpoch, naming both and the way out, for a term below the
+  // one obeyed.
   absl::Status Obey(Term term);
 
  private:
