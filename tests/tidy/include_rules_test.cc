@@ -72,7 +72,7 @@ const std::vector<Guest>& Guests() {
       {"<boost/", {"coordinator/gateway"}},
       {"<hwy/", {"kernels", "tests/kernels", "tests/bench", "tests/node/exec"}},
       {"<pcre2.h>", {"model/tokenizer"}},
-      {"<openssl/", {"proto/wire/capability.cc"}},
+      {"<openssl/", {"model/manifest.cc", "proto/wire/capability.cc"}},
       {"<spdlog/", {"base/log.cc"}},
       {"<immintrin.h>", {"kernels", "tests/kernels", "tests/bench"}},
       {"<regex>", {}},
