@@ -125,7 +125,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       join_(this),
       inference_(this, static_cast<size_t>(options.client_events_max)),
       admin_(this),
-      membership_({.heartbeat = options.heartbeat, .lease = options.lease}, first_incarnation),
+      membership_({.heartbeat = options.heartbeat, .lease = options.lease, .term = term},
+                  first_incarnation),
       sessions_(
           {.clock = clock,
            .loop = &loop_,
@@ -134,9 +135,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .term = term,
            .find_route = [this](const std::string& model,
                                 const RouteSuspects& avoid) { return FindRoute(model, avoid); },
-           .suspect_link = {},
-           .sign_open = {},
-           .sign_fence = {}},
+           .suspect_link = {}},
           {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,
@@ -254,6 +253,9 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
   if (shutting_down_) return inference_.End(request, Busy());
+  if (const absl::Status serving = Serving(); !serving.ok()) {
+    return inference_.End(request, serving);
+  }
   std::string model = message.model();
   if (!prepared.has_value()) {
     // There is no such model; or no name was given, and of several models one may be ready.
@@ -364,7 +366,7 @@ void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>
 void Coordinator::Pump() {
   while (CarryOutMembership() || sessions_.CarryOut() || CarryOutModels()) {
   }
-  const bool ready = models_.AnyReady() && !shutting_down_;
+  const bool ready = models_.AnyReady() && !shutting_down_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
     server_->SetReady(ready);
     ready_told_ = ready;
@@ -382,15 +384,18 @@ void Coordinator::Pump() {
 bool Coordinator::CarryOutMembership() {
   const MembershipActions actions = membership_.TakeActions();
   if (actions.empty()) return false;
+  for (const MembershipActions::LedgerOutOfDate& action : actions.out_of_date) {
+    OnLedgerOutOfDate(action);
+  }
   for (const MembershipActions::Lost& action : actions.lost) Lose(action);
   for (const MembershipActions::Refuse& action : actions.refuse) {
     Refuse(action.stream, action.status);
   }
   for (const MembershipActions::Welcome& action : actions.welcome) Welcome(action);
-  for (const MembershipActions::Reply& action : actions.reply) {
-    v1::CoordinatorMessage message;
-    message.mutable_heartbeat()->set_number(action.number);
-    join_.Send(action.stream, std::move(message));
+  for (const MembershipActions::Reply& action : actions.reply) Reply(action);
+  for (const MembershipActions::PeerSilent& action : actions.silent) {
+    LogWarning("a node does not hear its neighbour",
+               {{"node", action.from.node}, {"neighbour", action.to.node}});
   }
   return true;
 }
@@ -399,6 +404,25 @@ bool Coordinator::CarryOutModels() {
   if (!models_.CarryOut()) return false;
   sessions_.OnRoutesChanged();  // Perhaps: who waits for a route asks again.
   return true;
+}
+
+void Coordinator::Reply(const MembershipActions::Reply& action) {
+  v1::CoordinatorMessage message;
+  message.mutable_heartbeat()->set_number(action.number);
+  join_.Send(action.stream, std::move(message));
+}
+
+// What an old ledger grants may have been granted before, to others. What runs already runs under
+// this term's own grants; it ends by its deadline.
+void Coordinator::OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action) {
+  LogError("the ledger is out of date; nothing is served any more",
+           {{"node", action.node}, {"term_seen", action.term_seen}, {"term", term_}});
+}
+
+absl::Status Coordinator::Serving() const {
+  if (!membership_.superseded_by()) return absl::OkStatus();
+  return MakeFailure(FailureKind::kStaleEpoch,
+                     "this coordinator's ledger is out of date; see shardctl status");
 }
 
 void Coordinator::Lose(const MembershipActions::Lost& action) {
@@ -415,6 +439,7 @@ void Coordinator::Lose(const MembershipActions::Lost& action) {
     node_of_stream_.erase(stream->second);
     stream_of_node_.erase(stream);
   }
+  keys_.erase(action.node);
   nodes_.Disconnect(action.node);
 }
 
@@ -425,6 +450,12 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   if (held != holds_.end()) holds = std::move(held->second);
   holds_.erase(action.stream);
   if (!view.has_value()) return;
+  if (!keys_.contains(action.node)) {
+    const absl::StatusOr<CapabilityKey> key = CapabilityKey::Make();
+    if (!key.ok()) return Refuse(action.stream, key.status());  // Its end loses the node.
+    keys_.emplace(action.node, *key);
+  }
+  const CapabilityKey& key = keys_.at(action.node);
   LogInfo("node joined", {{"node", action.node},
                           {"incarnation", action.incarnation},
                           {"address", view->address},
@@ -435,7 +466,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   stream_of_node_[action.node] = action.stream;
   node_of_stream_[action.stream] = action.node;
   if (!action.reconnect || old == stream_of_node_.end()) {
-    nodes_.Connect(action.node, view->address);
+    nodes_.Connect(action.node, view->address, action.incarnation, key);
   }
   v1::CoordinatorMessage message;
   v1::NodeWelcome& welcome = *message.mutable_welcome();
@@ -444,6 +475,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   welcome.set_term(term_.value());
   welcome.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   welcome.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
+  welcome.set_capability_key(key.ToBytes());
   join_.Send(action.stream, std::move(message));
   store_.Run([node = action.node, address = view->address,
               term = term_](Store& store) { return store.RememberNode(term, node, address); },
@@ -470,6 +502,9 @@ ClusterView Coordinator::View() {
                    .models = models_.List(),
                    .problems = models_.Problems(),
                    .sessions_running = static_cast<uint32_t>(sessions_.running_count())};
+  for (std::string& problem : membership_.Problems(clock_->Now())) {
+    view.problems.push_back(std::move(problem));
+  }
   if (view.nodes.empty()) {
     view.problems.push_back("no node has joined; start shardline-node on each machine");
   }

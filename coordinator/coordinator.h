@@ -28,6 +28,7 @@
 #include "coordinator/transport/join_service.h"
 #include "coordinator/transport/node_clients.h"
 #include "coordinator/wake_timer.h"
+#include "proto/wire/capability.h"
 
 namespace shardline {
 
@@ -77,6 +78,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   bool CarryOutModels();
   void Lose(const MembershipActions::Lost& action);
   void Welcome(const MembershipActions::Welcome& action);
+  void Reply(const MembershipActions::Reply& action);
+  void OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action);
+  // Why nothing is served; OK if it is.
+  absl::Status Serving() const;
   void Refuse(JoinStreamId stream, const absl::Status& status);
   ClusterView View();
 
@@ -101,6 +106,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   LedgerKeeper ledger_;
   std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
   absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
+  absl::flat_hash_map<NodeId, CapabilityKey> keys_;           // Of live incarnations.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
       holds_;  // Of hellos not yet welcomed.
   bool ready_told_ = false;

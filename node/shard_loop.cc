@@ -34,7 +34,7 @@ StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity&
           .context_tokens_max = loaded.context_tokens_max,
           .resume_timeout = around.resume_timeout,
           .floor = around.floor,
-          .authorise = around.authorise_open};
+          .authorise = nullptr};  // The node has asked, on the way in.
 }
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
@@ -74,12 +74,6 @@ void ShardLoop::OnOpen(const OpenAttempt& open,
 
 void ShardLoop::OnFence(const FenceOrder& order,
                         const std::function<void(absl::StatusOr<FenceReply>)>& reply) {
-  if (around_.authorise_fence) {
-    if (const absl::Status status = around_.authorise_fence(order); !status.ok()) {
-      reply(status);
-      return;
-    }
-  }
   const Instant now = around_.clock->Now();
   const uint64_t ignored = stage_.stats().fences_ignored;
   const FenceReply answer = stage_.Fence(order.session, order.epoch, order.term, now);
@@ -212,9 +206,7 @@ void ShardLoop::End(const absl::Status& reason) {
   Drain();
   for (const auto& [peer, link] : links_in_) link->Close(reason);
   links_in_.clear();
-  for (const auto& [peer, link] : links_out_) {
-    if (around_.on_peer_dropped) around_.on_peer_dropped(peer);
-  }
+  for (const auto& [peer, link] : links_out_) around_.pulses->Drop(peer);
   links_out_.clear();
   for (const auto& [key, stream] : runs_) stream->Fail(reason);
   runs_.clear();
@@ -328,10 +320,10 @@ LinkClient& ShardLoop::LinkTo(const RouteStage& stage) {
   // A life that has ended takes no link any more.
   std::erase_if(links_out_, [&](const auto& link) {
     const bool is_over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
-    if (is_over && around_.on_peer_dropped) around_.on_peer_dropped(link.first);
+    if (is_over) around_.pulses->Drop(link.first);
     return is_over;
   });
-  if (around_.on_peer_wanted) around_.on_peer_wanted(stage);
+  around_.pulses->Want(peer, stage.address);
   auto link = std::make_unique<LinkClient>(LinkClientOptions{.peer = peer,
                                                              .address = stage.address,
                                                              .hello = MakeHello(identity_, peer),

@@ -27,6 +27,7 @@
 #include "node/transport/call_counter.h"
 #include "node/transport/head_service.h"
 #include "node/transport/link_client.h"
+#include "node/transport/pulse_client.h"
 #include "node/transport/shard_service.h"
 #include "node/wake_timer.h"
 
@@ -45,17 +46,11 @@ struct ShardSurroundings {
   Strand* strand = nullptr;
   WakeTimer* timer = nullptr;    // Posts OnWake.
   CallCounter* calls = nullptr;  // Of the links out.
+  PulseClient* pulses = nullptr;  // Of the neighbours downstream.
   ShardCounters* counters = nullptr;
 
   absl::Duration resume_timeout = absl::Seconds(1);  // As StageOptions.
   SessionId floor;                                   // As StageOptions.
-  // Whether an OPEN or a FENCE is the coordinator's. Null: every one is.
-  std::function<absl::Status(const OpenAttempt&)> authorise_open;
-  std::function<absl::Status(const FenceOrder&)> authorise_fence;
-  // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
-  // null. On the strand.
-  std::function<void(const RouteStage&)> on_peer_wanted;
-  std::function<void(const StagePeer&)> on_peer_dropped;
 };
 
 class ShardLoop : public std::enable_shared_from_this<ShardLoop> {

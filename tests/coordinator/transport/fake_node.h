@@ -1,6 +1,7 @@
 #pragma once
 
 // A node without a model: real gRPC on loopback, answers from a script, and misbehaves on demand.
+// Takes only what its coordinator has signed.
 
 #include <cstdint>
 #include <functional>
@@ -48,6 +49,11 @@ class FakeNode {
   std::vector<v1::FenceRequest> fences() const;
   std::vector<v1::LoadShard> loads() const;
   absl::Status refusal() const;  // Of the last Join; OK if none.
+  uint64_t incarnation() const;  // 0 before the first welcome.
+
+  // What the next hellos and beats say.
+  void SetTermSeen(uint64_t term);
+  void ReportSilent(const std::string& node_id, uint64_t incarnation);
 
   // Waits until `holds` is true of this node; false after ten seconds without.
   bool WaitUntil(const std::function<bool(const FakeNode&)>& holds) const;
