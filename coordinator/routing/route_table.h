@@ -10,7 +10,8 @@
 //
 // One probe of a model is under way at a time: it goes through every range's unproven shard, else
 // a proven one. What it has gone through is proven; when it fails, the unproven ones on its way
-// are blamed, and `probes_max` in a row make a shard useless.
+// are blamed, and after `probes_max` in a row a shard is useless: the model fails if it has no
+// other, though one more token is tried now and then.
 //
 // A range without a shard that lives, loaded or loading, for `replan_after` is placed again: the
 // table asks (Replan), its owner answers with OnReplan or OnReplanRefused. A node that comes back
@@ -55,8 +56,9 @@ std::string_view ShardStateName(ShardState state);
 
 struct RouteTableOptions {
   absl::Duration probe_retry = absl::Seconds(1);
-  int probes_max = 5;                             // In a row; then the shard is useless.
-  absl::Duration retry_after = absl::Seconds(2);  // Told to clients of a model not ready.
+  int probes_max = 5;                                // In a row; then the shard is useless,
+  absl::Duration probe_useless = absl::Seconds(10);  // and tried again after this long.
+  absl::Duration retry_after = absl::Seconds(2);     // Told to clients of a model not ready.
 
   absl::Duration replan_after = absl::Seconds(1);    // A range without a live shard.
   absl::Duration join_patience = absl::Seconds(10);  // The same, if its nodes have yet to join.
@@ -207,12 +209,13 @@ class RouteTable {
     ModelState state = ModelState::kLoading;
     bool was_ready = false;     // Then a missing range means degraded, not loading.
     uint64_t probe_number = 0;  // Of the probe under way; 0: none.
-    std::vector<size_t> probe_shards;
+    std::vector<std::pair<size_t, Incarnation>> probe_shards;
     Instant probe_started;
-    Instant probe_at;  // No probe of unproven shards before.
-    absl::Status probe_failure;
-    bool replanning = false;  // Asked, not answered.
-    Instant replan_at;        // Not asked before.
+    Instant probe_at;            // No probe of unproven shards before.
+    absl::Status probe_failure;  // The last one's.
+    bool replanning = false;     // Asked, not answered.
+    bool replanning_for_link = false;
+    Instant replan_at;  // Not asked before.
     std::string replan_refusal;
     Instant link_replan_at;     // Not asked for a link's sake before.
     std::set<StagePeer> unfit;  // Lives that failed to load a shard.
@@ -222,41 +225,53 @@ class RouteTable {
   // Kept for a while when it is sound again, so that an older suspicion does not count anew.
   struct LinkState {
     bool sound = false;
-    Instant since;
+    Instant since;  // Of the last suspicion,
+    Instant first;  // and of the first since the link was sound.
     Instant probe_at;
   };
 
   Model* ModelOfNode(const NodeId& node, Shard** shard);
   void Start(Model& model, const Plan& plan, Instant now);
+  absl::Status CheckNew(const Plan& plan);
+  void StartLife(const NodeId& node);
+  void RetryReplans(Instant now);
   void TakeReport(Model& model, Shard& shard, const ShardReport& report, Instant now);
   void OrderLoad(Model& model, Shard& shard, Instant now);
   void Blame(Model& model, const absl::Status& status, Instant now);
+  void Suspect(const Link& link, Instant now);
+  Route MakeRoute(const Model& model, const std::vector<size_t>& ring) const;
 
   // Where a model stands, from where its shards and links stand (route_table_state.cc).
   void Settle(Model& model, Instant now);
   void SettleNumerics(Model& model);
-  ModelState StateOf(const Model& model) const;
   void ForgetLostProbe(Model& model);
   void StartProbe(Model& model, Instant now);
   void AskReplan(Model& model, Instant now);
-  Instant LostSince(const Model& model, const std::vector<size_t>& range) const;
+  ModelState StateOf(const Model& model) const;
+  bool IsUseless(const Shard& shard) const { return shard.probes_failed >= options_.probes_max; }
+  static bool Serves(const Shard& shard);
+  static bool IsLost(const Model& model, const std::vector<size_t>& range);
+  Instant RangeDue(const Model& model, const std::vector<size_t>& range) const;
   Instant ReplanDue(const Model& model) const;
   Instant LinkReplanDue(const Model& model) const;
-  bool IsUseless(const Shard& shard) const;
-  bool Serves(const Shard& shard) const;
-  std::optional<std::vector<size_t>> ChooseRing(const Model& model, const RouteSuspects& avoid,
-                                                bool past_suspects, Instant now) const;
+  Instant ProbeDue(const Model& model) const;
+
+  // Rings and links (route_table_rings.cc).
+  std::optional<std::vector<size_t>> ServingRing(const Model& model,
+                                                 const RouteSuspects& avoid) const;
   std::optional<std::vector<size_t>> ProbeRing(const Model& model, Instant now) const;
-  bool IsSuspected(const Link& link, Instant now) const;
-  bool IsOfModel(const Model& model, const Link& link) const;
-  void ClearLink(const Link& link);
-  Route MakeRoute(const Model& model, const std::vector<size_t>& ring) const;
+  bool HasSoundRing(const Model& model) const;
+  bool IsSuspected(const Link& link) const;
+  // The shards at both ends, if the link may be part of the model's ring and both have loaded.
+  std::optional<std::pair<size_t, size_t>> LoadedEnds(const Model& model, const Link& link) const;
+  std::vector<Link> LinksOf(const Model& model, const std::vector<size_t>& ring) const;
 
   // For people (route_table_view.cc).
   absl::StatusOr<std::string> NameOf(const std::string& name) const;
-  absl::Status NoRing(const Model& model, const RouteSuspects& avoid, Instant now) const;
-  std::string StandingOf(const Model& model, const Shard& shard, Instant now) const;
+  absl::Status NoRing(const Model& model, const RouteSuspects& avoid) const;
+  std::string StandingOf(const Shard& shard, Instant now) const;
   std::vector<std::string> Missing(const Model& model, Instant now) const;
+  std::vector<std::string> MissingReplicas(const Model& model, Instant now) const;
 
   const RouteTableOptions options_;
 
