@@ -47,7 +47,8 @@ class ModelLoads {
     std::function<void(const Route&, std::shared_ptr<const ModelFile>,
                        absl::AnyInvocable<void(absl::Status)>)>
         probe;
-    // The state of the model or its choice of routes changed: who waits for one asks again.
+    // The state of the model or its choice of routes changed: who waits for one asks again. May
+    // be empty.
     std::function<void(const std::string&)> routes_changed;
     // Ends every running session of the model.
     std::function<void(const std::string&)> cancel_sessions;
@@ -103,7 +104,8 @@ class ModelLoads {
     ModelWish wish;
     std::shared_ptr<const ModelFile> file;
     std::optional<ModelPlan> plan;
-    bool in_service = false;  // RouteTable knows it.
+    std::optional<ModelPlan> next;  // Takes the plan's place once it is stored.
+    bool in_service = false;        // RouteTable knows it.
     std::string note;
     std::vector<LoadStreamId> watchers;
   };
@@ -113,11 +115,20 @@ class ModelLoads {
                   absl::StatusOr<std::shared_ptr<const ModelFile>> file);
   void OnPlanStored(const std::string& name, uint64_t load, absl::StatusOr<PlanEpoch> epoch);
   absl::Status TakeIntoService(const std::string& name, Entry& entry);
+  absl::Status RestoreOne(const StoredPlan& plan);
+  void Serve(const std::string& name, const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(PlanEpoch epoch);
+  void Replan(const RouteActions::Replan& ask);
+  void OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force,
+                      absl::StatusOr<PlanEpoch> epoch);
+  void RefuseReplan(const std::string& name, PlanEpoch in_force, const absl::Status& why);
   void TryWaiting();
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
   void TellWatchers(const std::string& name);
-  std::vector<NodeCost> FreeNodes() const;
+  // Live nodes that hold nothing but, perhaps, a shard of `model`. Without the lives in `avoid`.
+  std::vector<NodeCost> UsableNodes(const std::string& model,
+                                    const std::vector<StagePeer>& avoid) const;
   Entry* FindLoad(const std::string& name, uint64_t load);
   ManifestCache CacheOnStoreThread();
   ClusterModel Describe(const std::string& name, const Entry& entry,

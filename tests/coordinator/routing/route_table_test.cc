@@ -262,7 +262,8 @@ TEST_F(RouteTableTest, UnloadingFreesTheNodesForAnotherPlanWithALaterEpoch) {
               StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
   ASSERT_THAT(table_.OnUnload("qwen3", At(1)), IsOk());
   EXPECT_THAT(table_.TakeActions().unload, SizeIs(2));
-  EXPECT_THAT(table_.RouteFor("", {}, At(2)), StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
+  EXPECT_THAT(table_.RouteFor("", {}, At(2)),
+              StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
   EXPECT_THAT(table_.OnPlan(TwoShards(1), At(3)), FailsWith(FailureKind::kInvalidRequest));
   EXPECT_THAT(table_.OnPlan(TwoShards(2), At(3)), IsOk());
   EXPECT_THAT(table_.TakeActions().load, SizeIs(2));
