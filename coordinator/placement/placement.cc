@@ -243,15 +243,21 @@ std::optional<Order> MatchRanges(const ModelCost& model, const Order& by_speed,
   const auto matches = [&](double limit) {
     range_of.assign(by_speed.size(), ranges.size());
     std::vector<bool> seen;
+    const auto fits = [&](size_t n, size_t r) {
+      return FitsRange(model, *by_speed[n], ranges[r]) && seconds(n, r) <= limit;
+    };
     std::function<bool(size_t)> find = [&](size_t r) {
       for (size_t n = 0; n < by_speed.size(); ++n) {
-        const bool fits = FitsRange(model, *by_speed[n], ranges[r]) && seconds(n, r) <= limit;
-        if (!fits || seen[n]) continue;
+        if (range_of[n] != ranges.size() || !fits(n, r)) continue;
+        range_of[n] = r;
+        return true;
+      }
+      for (size_t n = 0; n < by_speed.size(); ++n) {
+        if (seen[n] || !fits(n, r)) continue;
         seen[n] = true;
-        if (range_of[n] == ranges.size() || find(range_of[n])) {
-          range_of[n] = r;
-          return true;
-        }
+        if (!find(range_of[n])) continue;
+        range_of[n] = r;
+        return true;
       }
       return false;
     };
