@@ -188,7 +188,7 @@ TEST(Views, ReplicasAreFurtherLinesOfTheMap) {
   AddShard(&shards, "qwen3-0.6b", "node-3", 0, 14, v1::SHARD_STATE_LOADED);
   AddShard(&shards, "qwen3-0.6b", "node-2", 14, 28, v1::SHARD_STATE_LOADED);
   EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 52}),
-            "MODEL       0      5     10     15    20     25\n"
+            "MODEL       0      5      10     15     20     25\n"
             "qwen3-0.6b  [node-1 ███████████][node-2 ███████████]\n"
             "            [node-3 ███████████]····················\n"
             "· no shard\n"

@@ -159,6 +159,49 @@ TEST_F(ReplicaTest, AProbeThatBeganBeforeTheSuspicionProvesNothing) {
   EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
 }
 
+TEST_F(ReplicaTest, ANewLifeOfOneEndIsNotUnderTheOldSuspicion) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  world_.Settle();
+  world_.probe_result = nullptr;
+  world_.Lose("b");
+  world_.Join("b");
+  world_.Settle();
+  EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+}
+
+TEST_F(ReplicaTest, AProbeThatFindsNoRoomBlamesNobody) {
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kKvExhausted, "full"); };
+  ASSERT_THAT(world_.table.OnPlan(PlanOf(1, {{"a"}}), world_.now), IsOk());
+  world_.Join("a");
+  for (int i = 0; i < 20; ++i) world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.State(), ModelState::kProbing);
+  EXPECT_THAT(world_.table.Problems(world_.now),
+              ElementsAre("qwen3: all layers are loaded, but a probe failed: full"));
+  world_.probe_result = nullptr;
+  world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+}
+
+TEST_F(ReplicaTest, AProbeThatFailsOnALinkMakesTheLinkASuspect) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}));
+  world_.Lose("b");
+  world_.probe_result = [](const Route& route) {
+    const bool over_b = route.stages[0].node == NodeId("b");
+    return over_b ? MakeFailure({.kind = FailureKind::kStreamReset,
+                                 .node = NodeId("b"),
+                                 .reporter = NodeId("c")},
+                                "cut")
+                  : absl::OkStatus();
+  };
+  world_.Join("b");
+  world_.Settle();
+  const absl::StatusOr<Route> other =
+      world_.table.RouteFor("qwen3", SuspectLink("c", "b"), world_.now);
+  EXPECT_EQ(other->ToString(), "a:0-9,c:10-19");
+}
+
 TEST_F(ReplicaTest, AReplicaOfOtherNumericsIsRefusedAndTheModelStaysReady) {
   Serve(PlanOf(1, {{"a"}, {"b", "c"}}));
   world_.Lose("c");
