@@ -160,15 +160,37 @@ TEST_F(ReplicaTest, AProbeThatBeganBeforeTheSuspicionProvesNothing) {
 }
 
 TEST_F(ReplicaTest, ANewLifeOfOneEndIsNotUnderTheOldSuspicion) {
-  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  Serve(PlanOf(1, {{"a", "d"}, {"b"}}));
   world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
   world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
   world_.Settle();
   world_.probe_result = nullptr;
   world_.Lose("b");
   world_.Join("b");
-  world_.Settle();
+  world_.Settle();  // Proven by a ring through d, if a link of a's were a suspect still.
+  world_.Lose("d");
   EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+}
+
+TEST_F(ReplicaTest, InNeedARouteHasAsFewSuspectsAsCanBe) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}));
+  const auto anyway = [this](RouteSuspects avoid) {
+    return world_.table.RouteAnyway("qwen3", avoid, world_.now)->ToString();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(Suspects("a")), "b:0-9,c:10-19");
+  RouteSuspects both = Suspects("a");
+  both.nodes.push_back(world_.Life("c"));
+  EXPECT_EQ(anyway(both), "b:0-9,c:10-19");
+  // A suspected node weighs more than a suspected link.
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  both.nodes = {world_.Life("a")};
+  both.links = {{NodeId("b"), NodeId("c")}};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(both), "b:0-9,c:10-19");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(SuspectLink("b", "c")), "a:0-9,c:10-19");
+  // Who is lost is no choice at all.
+  world_.Lose("c");
+  EXPECT_THAT(world_.table.RouteAnyway("qwen3", {}, world_.now),
+              FailsWith(FailureKind::kHeartbeatLost));
 }
 
 TEST_F(ReplicaTest, AProbeThatFindsNoRoomBlamesNobody) {
