@@ -81,21 +81,17 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_ASSIGN_OR_RETURN(const Incarnation first, store->NextIncarnationBlock(term));
   SL_ASSIGN_OR_RETURN(const int64_t fenced, store->FenceAllOpen(term));
   SL_ASSIGN_OR_RETURN(const SessionId floor, store->Floor());
-  SL_ASSIGN_OR_RETURN(const std::optional<StoredPlan> plan, store->LatestPlan());
+  SL_ASSIGN_OR_RETURN(const std::vector<StoredPlan> plans, store->Plans());
 
   std::unique_ptr<Coordinator> coordinator(
       new Coordinator(options, clock, std::move(lock), std::move(store), term, first, floor));
-  if (plan.has_value()) {
-    const absl::Status restored = coordinator->models_.Restore(*plan);
-    if (!restored.ok()) {
-      LogWarning("the stored plan is not taken up", {{"plan", plan->epoch}, {"status", restored}});
-    }
-  }
+  coordinator->models_.Restore(plans);
   if (!options.model.empty()) {
     v1::LoadModelRequest request;
     request.set_path(options.model);
     request.set_name(options.model_name);
     request.set_shards(options.shards);
+    request.set_replicas(options.replicas);
     request.set_context_tokens_max(options.context_tokens_max);
     request.set_sessions_max(options.sessions_max);
     coordinator->models_.LoadWhenPossible(request);
@@ -127,16 +123,18 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       admin_(this),
       membership_({.heartbeat = options.heartbeat, .lease = options.lease, .term = term},
                   first_incarnation),
-      sessions_(
-          {.clock = clock,
-           .loop = &loop_,
-           .store = &store_,
-           .nodes = &nodes_,
-           .term = term,
-           .find_route = [this](const std::string& model,
-                                const RouteSuspects& avoid) { return FindRoute(model, avoid); },
-           .suspect_link = {}},
-          {.sessions_max = options.requests_max}),
+      sessions_({.clock = clock,
+                 .loop = &loop_,
+                 .store = &store_,
+                 .nodes = &nodes_,
+                 .term = term,
+                 .find_route =
+                     [this](const std::string& model, const RouteSuspects& avoid) {
+                       return models_.RouteFor(model, avoid);
+                     },
+                 .suspect_link = [this](const NodeId& from,
+                                        const NodeId& to) { models_.OnLinkSuspected(from, to); }},
+                {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,
            .loop = &loop_,
@@ -156,8 +154,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                  sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
                                route, std::make_unique<ProbeWatch>(std::move(done)));
                },
+           .routes_changed = {},
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
-          {}),
+          {.replan_after = options.replan_after}),
       ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
 }
@@ -259,7 +258,7 @@ void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& me
   std::string model = message.model();
   if (!prepared.has_value()) {
     // There is no such model; or no name was given, and of several models one may be ready.
-    const absl::StatusOr<Route> route = FindRoute(model, {});
+    const absl::StatusOr<Route> route = models_.RouteFor(model, {});
     if (!route.ok()) return inference_.End(request, route.status());
     model = route->model;
     const std::optional<ModelLoads::Served> served = models_.Find(model);
@@ -280,10 +279,6 @@ void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& me
                              .identity = *identity,
                              .tokens_held = tokens_held},
                             std::move(stream));
-}
-
-absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const RouteSuspects&) {
-  return models_.RouteFor(model);
 }
 
 void Coordinator::OnClientGone(RequestId request) {
@@ -364,7 +359,7 @@ void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>
 
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
-  while (CarryOutMembership() || sessions_.CarryOut() || CarryOutModels()) {
+  while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
   }
   const bool ready = models_.AnyReady() && !shutting_down_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
@@ -396,19 +391,23 @@ bool Coordinator::CarryOutMembership() {
   for (const MembershipActions::PeerSilent& action : actions.silent) {
     LogWarning("a node does not hear its neighbour",
                {{"node", action.from.node}, {"neighbour", action.to.node}});
+    models_.OnLinkSuspected(action.from.node, action.to.node);
   }
-  return true;
-}
-
-bool Coordinator::CarryOutModels() {
-  if (!models_.CarryOut()) return false;
-  sessions_.OnRoutesChanged();  // Perhaps: who waits for a route asks again.
   return true;
 }
 
 void Coordinator::Reply(const MembershipActions::Reply& action) {
   v1::CoordinatorMessage message;
-  message.mutable_heartbeat()->set_number(action.number);
+  v1::HeartbeatReply& reply = *message.mutable_heartbeat();
+  reply.set_number(action.number);
+  reply.set_floor(ledger_.floor().value());
+  const LiveAttempts live = sessions_.LiveOn(action.node, action.incarnation);
+  reply.set_as_of(live.as_of);
+  for (const AttemptKey& key : live.attempts) {
+    v1::AttemptRef& attempt = *reply.add_live();
+    attempt.set_session(key.session.value());
+    attempt.set_epoch(key.epoch.value());
+  }
   join_.Send(action.stream, std::move(message));
 }
 
@@ -476,6 +475,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   welcome.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   welcome.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
   welcome.set_capability_key(key.ToBytes());
+  welcome.set_floor(ledger_.floor().value());
   join_.Send(action.stream, std::move(message));
   store_.Run([node = action.node, address = view->address,
               term = term_](Store& store) { return store.RememberNode(term, node, address); },

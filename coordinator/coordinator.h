@@ -72,10 +72,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& message);
   void StartGenerate(RequestId request, const v1::GenerateRequest& message,
                      std::optional<absl::StatusOr<PreparedRequest>> prepared);
-  absl::StatusOr<Route> FindRoute(const std::string& model, const RouteSuspects& avoid);
   void Pump();
   bool CarryOutMembership();
-  bool CarryOutModels();
   void Lose(const MembershipActions::Lost& action);
   void Welcome(const MembershipActions::Welcome& action);
   void Reply(const MembershipActions::Reply& action);

@@ -240,6 +240,15 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
   events.hello = [this] { return Hello(); };
   events.heartbeat = [this] { return Beat(); };
   events.on_welcome = [this](const v1::NodeWelcome& welcome) { return TakeWelcome(welcome); };
+  events.on_heartbeat = [this](const v1::HeartbeatReply& reply) {
+    std::vector<AttemptKey> live;
+    live.reserve(static_cast<size_t>(reply.live_size()));
+    for (const v1::AttemptRef& attempt : reply.live()) {
+      live.push_back({SessionId(attempt.session()), Epoch(attempt.epoch())});
+    }
+    ToStrand([this, floor = SessionId(reply.floor()), as_of = reply.as_of(),
+              live = std::move(live)] { OnHeard(floor, as_of, live); });
+  };
   events.on_load = [this](const v1::LoadShard& load) {
     const absl::StatusOr<LayerRange> layers = FromProto(load.layers());
     ShardOrder order = {.plan_epoch = PlanEpoch(load.plan_epoch()),
@@ -276,7 +285,12 @@ absl::Status Node::TakeWelcome(const v1::NodeWelcome& welcome) {
                      {"incarnation", welcome.incarnation()},
                      {"term", welcome.term()}});
   const Incarnation incarnation(welcome.incarnation());
-  ToStrand([this, incarnation, key] { OnWelcome(incarnation, key); });
+  ToStrand(
+      [this, incarnation, key, term = Term(welcome.term()), floor = SessionId(welcome.floor())] {
+        term_ = term;
+        floor_ = std::max(floor_, floor);
+        OnWelcome(incarnation, key);
+      });
   server_->SetServing(kNodeService, true);
   return absl::OkStatus();
 }
@@ -359,6 +373,13 @@ void Node::OnWelcome(Incarnation incarnation, const CapabilityKey& key) {
   if (held_) StartLife();
 }
 
+void Node::OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey>& live) {
+  floor_ = std::max(floor_, floor);
+  if (loop_ == nullptr) return;
+  loop_->OnFloor(term_, floor_);
+  loop_->OnLiveAttempts(term_, as_of, live);
+}
+
 void Node::OnReplaced(const absl::Status& status) {
   LogError("another process has this node's id; ending", {{"reason", status}});
   EndLife("another process has this node's id");
@@ -370,12 +391,22 @@ void Node::OnLoad(ShardOrder order) {
   LogInfo("shard ordered", {{"model", order.model_id},
                             {"layers", order.layers.ToString()},
                             {"plan_epoch", order.plan_epoch}});
+  if (wanted_ && SameShard(*wanted_, order)) return KeepShard(std::move(order));
   DropShard("another shard is being loaded");
   wanted_ = order;
   ReportShard(ReportOf(order, v1::SHARD_STATE_LOADING));
   const absl::Status sane = CheckOrder(order);
   if (!sane.ok()) return OnLoadFailed(sane);
   ticket_ = loading_->Load(std::move(order));
+}
+
+void Node::KeepShard(ShardOrder order) {
+  LogInfo("shard kept", {{"layers", order.layers.ToString()}, {"plan_epoch", order.plan_epoch}});
+  wanted_ = std::move(order);
+  if (!held_) return ReportShard(ReportOf(*wanted_, v1::SHARD_STATE_LOADING));
+  EndLife("another plan is in force");
+  StartLife();
+  ReportLoaded();
 }
 
 void Node::OnUnload(PlanEpoch plan_epoch) {
@@ -412,12 +443,7 @@ void Node::OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded) {
     facts.executor = held_->executor;
   });
   StartLife();
-  v1::ShardReport report = ReportOf(*wanted_, v1::SHARD_STATE_LOADED);
-  report.set_bytes_done(held_->tensor_bytes);
-  report.set_bytes_total(held_->tensor_bytes);
-  report.set_numerics_id(held_->numerics_id.value());
-  report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
-  ReportShard(std::move(report));
+  ReportLoaded();
 }
 
 void Node::OnLoadFailed(const absl::Status& status) {
@@ -435,7 +461,8 @@ void Node::StartLife() {
                                           .timer = timer_.get(),
                                           .calls = &calls_,
                                           .pulses = pulses_.get(),
-                                          .counters = &counters_};
+                                          .counters = &counters_,
+                                          .floor = floor_};
   loop_ =
       std::make_shared<ShardLoop>(surroundings, options_.node_id, incarnation_, *wanted_, *held_);
   UpdateFacts([&](Facts& facts) { facts.identity = loop_->identity(); });
@@ -470,6 +497,15 @@ void Node::ReportShard(v1::ShardReport report) {
   absl::MutexLock lock(&mu_);
   facts_.shard = report;
   if (reports_to_ != nullptr) reports_to_->Report(std::move(report));
+}
+
+void Node::ReportLoaded() {
+  v1::ShardReport report = ReportOf(*wanted_, v1::SHARD_STATE_LOADED);
+  report.set_bytes_done(held_->tensor_bytes);
+  report.set_bytes_total(held_->tensor_bytes);
+  report.set_numerics_id(held_->numerics_id.value());
+  report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
+  ReportShard(std::move(report));
 }
 
 v1::ShardReport Node::ReportOf(const ShardOrder& order, v1::ShardState state) {

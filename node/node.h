@@ -92,8 +92,12 @@ class Node {
 
   // Everything from here to the next comment runs on the strand.
   void OnWelcome(Incarnation incarnation, const CapabilityKey& key);
+  // What a coordinator says with each beat: see HeartbeatReply.
+  void OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey>& live);
   void OnReplaced(const absl::Status& status);
   void OnLoad(ShardOrder order);
+  // The shard it holds or loads belongs to another plan now. Attempts of the old plan end.
+  void KeepShard(ShardOrder order);
   void OnUnload(PlanEpoch plan_epoch);
   void OnProgress(uint64_t ticket, uint64_t bytes_done, uint64_t bytes_total);
   void OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded);
@@ -106,6 +110,7 @@ class Node {
   void UpdateFacts(const std::function<void(Facts&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
+  void ReportLoaded() ABSL_LOCKS_EXCLUDED(mu_);
   static v1::ShardReport ReportOf(const ShardOrder& order, v1::ShardState state);
 
   const NodeOptions options_;
@@ -116,6 +121,8 @@ class Node {
 
   // The strand's.
   Incarnation incarnation_;
+  Term term_;                         // Of the coordinator that welcomed it.
+  SessionId floor_;                   // The highest heard of.
   std::optional<ShardOrder> wanted_;  // Loading or loaded.
   uint64_t ticket_ = 0;               // Of the load, while it is loading.
   std::optional<LoadedShard> held_;

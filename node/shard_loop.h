@@ -44,8 +44,8 @@ struct ShardCounters {
 struct ShardSurroundings {
   const Clock* clock = nullptr;
   Strand* strand = nullptr;
-  WakeTimer* timer = nullptr;    // Posts OnWake.
-  CallCounter* calls = nullptr;  // Of the links out.
+  WakeTimer* timer = nullptr;     // Posts OnWake.
+  CallCounter* calls = nullptr;   // Of the links out.
   PulseClient* pulses = nullptr;  // Of the neighbours downstream.
   ShardCounters* counters = nullptr;
 
