@@ -69,7 +69,7 @@ const std::vector<Guest>& Guests() {
       {"<nccl", {"kernels/collective"}},
       {"<prometheus/", {"node/node_metrics.cc", "coordinator/coordinator_metrics.cc"}},
       {"<sqlite3.h>", {"coordinator/store", "tests/coordinator/store", "tests/support"}},
-      {"<openssl/", {"coordinator/store"}},
+      {"<openssl/", {"coordinator/store", "model/manifest.cc"}},
       {"<boost/", {"coordinator/gateway"}},
       {"<hwy/", {"kernels", "tests/kernels", "tests/bench", "tests/node/exec"}},
       {"<pcre2.h>", {"model/tokenizer"}},

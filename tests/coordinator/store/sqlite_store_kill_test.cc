@@ -100,11 +100,15 @@ Told RunAndKill(const std::string& path, uint64_t cycle, uint64_t acknowledgemen
     WriteForEver(path, ends[1], cycle);
   }
   close(ends[1]);
-  if (acknowledgements == 0) EXPECT_EQ(kill(child, SIGKILL), 0);
+  if (acknowledgements == 0) {
+    EXPECT_EQ(kill(child, SIGKILL), 0);
+  }
   Acknowledged ack;
   uint64_t taken = 0;
   while (read(ends[0], &ack, sizeof(ack)) == sizeof(ack)) {
-    if (++taken == acknowledgements) EXPECT_EQ(kill(child, SIGKILL), 0);
+    if (++taken == acknowledgements) {
+      EXPECT_EQ(kill(child, SIGKILL), 0);
+    }
     (ack.finished == 1 ? told.finished : told.granted)
         .push_back({SessionId(ack.session), Epoch(ack.epoch)});
   }
