@@ -323,7 +323,7 @@ void SessionDriver::Forget(const SessionsActions::Forget& action) {
   const std::optional<SessionId> session = payload->second.session;
   payloads_.erase(payload);
   // Only another coordinator's word ends a session here without a record of ours.
-  if (session && !Observe(*session)) {
+  if (session && waiters_.contains(*session) && !Observe(*session)) {
     AnswerWaiters(*session, MakeFailure(FailureKind::kStaleEpoch,
                                         "this coordinator has no say in the session any more"));
   }

@@ -221,8 +221,9 @@ void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant 
     deadline_ = now + request_.budget;
     end_by_ = deadline_ + shared_.options->end_grace;
   }
-  retry_at_ = now + (rule == RestartRule::kLater ? FailureDetailOf(status).retry_after
-                                                 : shared_.options->suspect_backoff * attempts_);
+  const absl::Duration pause = shared_.options->suspect_backoff * attempts_;
+  const bool later = rule == RestartRule::kLater;
+  retry_at_ = now + (later ? std::max(FailureDetailOf(status).retry_after, pause) : pause);
   paid_ = false;
   TryAgain(now);
   if (!paid_) ++shared_.stats->restarts_paced;

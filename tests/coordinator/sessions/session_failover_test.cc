@@ -284,6 +284,14 @@ TEST_F(FailoverTest, NaNEndsTheRequestWhereNoOtherRouteExists) {
   EXPECT_THAT(EndOf(1, SessionOutcome::kFailed, 22), FailsWith(FailureKind::kNonFinite));
 }
 
+TEST_F(FailoverTest, NaNDoesNotWaitForARoute) {
+  RunFirst();
+  Fail(1, FailureKind::kNonFinite, "node-b", 20);
+  (void)Take();
+  core_.OnRoute(kRequest, MakeFailure(FailureKind::kOverloaded, "no ring without it"), At(21));
+  EXPECT_THAT(EndOf(1, SessionOutcome::kFailed, 22), FailsWith(FailureKind::kNonFinite));
+}
+
 TEST_F(FailoverTest, AFullNodeIsLeftForAnotherOneAtOnce) {
   core_.OnGenerate(ARequest(), At(0));
   (void)Take();

@@ -61,10 +61,11 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
         return ToGrpcStatus(MakeFailure(FailureKind::kUnauthorised, "not that of its OPEN"));
       }
       script = answer;
+      runs.push_back(*request);
     }
     // A probe asks for one token only.
     const size_t count = std::min<size_t>(script.tokens.size(), request->new_tokens_max());
-    for (size_t i = 0; i < count; ++i) {
+    for (auto i = static_cast<size_t>(request->delivered_tokens_size()); i < count; ++i) {
       v1::RunAttemptEvent event;
       event.mutable_token()->set_index(static_cast<uint32_t>(i));
       event.mutable_token()->set_token(script.tokens[i]);
@@ -126,6 +127,7 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
   FakeAnswer answer ABSL_GUARDED_BY(mu);
   absl::Status open_refusal ABSL_GUARDED_BY(mu);
   std::vector<v1::OpenRequest> opens ABSL_GUARDED_BY(mu);
+  std::vector<v1::RunAttemptRequest> runs ABSL_GUARDED_BY(mu);
   std::vector<v1::FenceRequest> fences ABSL_GUARDED_BY(mu);
   std::vector<v1::LoadShard> loads ABSL_GUARDED_BY(mu);
   absl::Status refusal ABSL_GUARDED_BY(mu);
@@ -315,6 +317,11 @@ std::vector<v1::OpenRequest> FakeNode::opens() const {
   return state_->opens;
 }
 
+std::vector<v1::RunAttemptRequest> FakeNode::runs() const {
+  absl::MutexLock lock(&state_->mu);
+  return state_->runs;
+}
+
 std::vector<v1::FenceRequest> FakeNode::fences() const {
   absl::MutexLock lock(&state_->mu);
   return state_->fences;
@@ -337,14 +344,15 @@ bool FakeNode::WaitUntil(const std::function<bool(const FakeNode&)>& holds) cons
     size_t seen = 0;
     {
       absl::MutexLock lock(&state_->mu);
-      seen = state_->opens.size() + state_->fences.size() + state_->loads.size() +
-             (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
+      seen = state_->opens.size() + state_->runs.size() + state_->fences.size() +
+             state_->loads.size() + (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
     }
     if (holds(*this)) return true;
     absl::MutexLock lock(&state_->mu);
     const auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu) {
-      return seen != state_->opens.size() + state_->fences.size() + state_->loads.size() +
-                         (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
+      return seen != state_->opens.size() + state_->runs.size() + state_->fences.size() +
+                         state_->loads.size() + (state_->left ? 1 : 0) +
+                         (state_->refusal.ok() ? 0 : 1);
     };
     state_->mu.AwaitWithTimeout(absl::Condition(&changed), until - SystemClock()->Now());
   }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "shardline/v1/head.pb.h"
 #include "shardline/v1/join.pb.h"
 #include "shardline/v1/link.pb.h"
 
@@ -21,7 +22,7 @@ struct FakeNodeOptions {
   std::string numerics_id = "fake";
 };
 
-// What a head answers to RunAttempt.
+// What a head answers to RunAttempt, from behind the forced prefix on.
 struct FakeAnswer {
   std::vector<int32_t> tokens;
   bool then_hang = false;     // After the tokens: no end until the attempt is fenced.
@@ -46,6 +47,7 @@ class FakeNode {
   void RefuseOpens(absl::Status status);  // OK: grants again.
 
   std::vector<v1::OpenRequest> opens() const;
+  std::vector<v1::RunAttemptRequest> runs() const;  // As head.
   std::vector<v1::FenceRequest> fences() const;
   std::vector<v1::LoadShard> loads() const;
   absl::Status refusal() const;  // Of the last Join; OK if none.
