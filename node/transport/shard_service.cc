@@ -336,6 +336,13 @@ class ShardService : public ShardServiceBase {
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context,
                                  const v1::OpenRequest* request, v1::OpenReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (events_.authorise_open) {
+      const absl::Status authorised = events_.authorise_open(*request);
+      if (!authorised.ok()) {
+        reactor->Finish(ToGrpcStatus(authorised));
+        return reactor;
+      }
+    }
     absl::StatusOr<OpenAttempt> open = FromProto(*request);
     if (!open.ok()) {
       reactor->Finish(ToGrpcStatus(open.status()));
@@ -351,23 +358,23 @@ class ShardService : public ShardServiceBase {
   grpc::ServerUnaryReactor* Fence(grpc::CallbackServerContext* context,
                                   const v1::FenceRequest* request, v1::FenceReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const int32_t kind = request->reason_kind();
-    FenceOrder order = {.session = SessionId(request->session()),
-                        .epoch = Epoch(request->epoch()),
-                        .term = Term(request->term()),
-                        .reason = kind > 0 && kind < kFailureKindCount
-                                      ? static_cast<FailureKind>(kind)
-                                      : FailureKind::kNone,
-                        .incarnation = Incarnation(request->incarnation()),
-                        .capability = request->capability()};
-    if (order.capability.size() > static_cast<size_t>(kCapabilityBytesMax)) {
-      reactor->Finish(
-          ToGrpcStatus(MakeFailure(FailureKind::kInvalidRequest, "capability: too many bytes")));
-      return reactor;
+    if (events_.authorise_fence) {
+      const absl::Status authorised = events_.authorise_fence(*request);
+      if (!authorised.ok()) {
+        reactor->Finish(ToGrpcStatus(authorised));
+        return reactor;
+      }
     }
-    events_.on_fence(std::move(order), [reactor, reply](absl::StatusOr<FenceReply> answer) {
-      if (answer.ok()) *reply = ToProto(*answer);
-      reactor->Finish(ToGrpcStatus(answer.status()));
+    const int32_t kind = request->reason_kind();
+    const FenceOrder order = {.session = SessionId(request->session()),
+                              .epoch = Epoch(request->epoch()),
+                              .term = Term(request->term()),
+                              .reason = kind > 0 && kind < kFailureKindCount
+                                            ? static_cast<FailureKind>(kind)
+                                            : FailureKind::kNone};
+    events_.on_fence(order, [reactor, reply](FenceReply answer) {
+      *reply = ToProto(answer);
+      reactor->Finish(grpc::Status::OK);
     });
     return reactor;
   }

@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +20,7 @@
 #include "node/stage/stage_bundle.h"
 #include "node/transport/link_handshake.h"
 #include "proto/wire/link_codec.h"
+#include "shardline/v1/link.pb.h"
 
 namespace shardline {
 
@@ -65,8 +65,6 @@ struct FenceOrder {
   Epoch epoch;
   Term term;
   FailureKind reason = FailureKind::kNone;
-  Incarnation incarnation;  // Of the receiver, whose key `capability` is made with.
-  std::string capability;
 };
 
 // Where the node listens. Called on gRPC threads and must not block. The replies may be called
@@ -74,13 +72,16 @@ struct FenceOrder {
 struct ShardEvents {
   std::function<std::optional<LinkIdentity>()> identity;
   std::function<void(OpenAttempt, std::function<void(absl::StatusOr<OpenReply>)>)> on_open;
-  std::function<void(FenceOrder, std::function<void(absl::StatusOr<FenceReply>)>)> on_fence;
+  std::function<void(FenceOrder, std::function<void(FenceReply)>)> on_fence;
   // A hello is right; the listener answers it with Welcome or Close. What the peer sends comes
   // after it, in order, then on_link_closed.
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_opened;
   std::function<void(std::shared_ptr<LinkHandle>, std::vector<InspectRow>)> on_inspect;
   std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
+  // Whether it is the coordinator's: kUnauthorised otherwise. Null: everything is.
+  std::function<absl::Status(const v1::OpenRequest&)> authorise_open;
+  std::function<absl::Status(const v1::FenceRequest&)> authorise_fence;
 };
 
 // `limits.hidden_dim` is set by each link from the identity.
