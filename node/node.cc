@@ -170,8 +170,7 @@ ShardEvents Node::MakeShardEvents() {
     });
     if (!posted) reply(Busy());
   };
-  events.on_fence = [this](const FenceOrder& order,
-                           std::function<void(absl::StatusOr<FenceReply>)> reply) {
+  events.on_fence = [this](const FenceOrder& order, std::function<void(FenceReply)> reply) {
     // A fence must not be refused: it is what frees a node that is too busy.
     const bool posted = strand_.Post([this, order, reply] {
       if (loop_ == nullptr) return reply(FenceReply{});

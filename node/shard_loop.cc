@@ -33,8 +33,7 @@ StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity&
           .pages_total = order.kv_pages,
           .context_tokens_max = loaded.context_tokens_max,
           .resume_timeout = around.resume_timeout,
-          .floor = around.floor,
-          .authorise = nullptr};  // The node has asked, on the way in.
+          .floor = around.floor};
 }
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
@@ -72,8 +71,7 @@ void ShardLoop::OnOpen(const OpenAttempt& open,
   Drain();
 }
 
-void ShardLoop::OnFence(const FenceOrder& order,
-                        const std::function<void(absl::StatusOr<FenceReply>)>& reply) {
+void ShardLoop::OnFence(const FenceOrder& order, const std::function<void(FenceReply)>& reply) {
   const Instant now = around_.clock->Now();
   const uint64_t ignored = stage_.stats().fences_ignored;
   const FenceReply answer = stage_.Fence(order.session, order.epoch, order.term, now);
@@ -101,6 +99,11 @@ void ShardLoop::OnPeerLost(const StagePeer& peer, const absl::Status& reason) {
   stage_.OnLinkLost(peer, reason, around_.clock->Now());
   link->second->Drop();
   Drain();
+}
+
+void ShardLoop::OnPeerRecovered(const StagePeer& peer) {
+  const auto link = links_out_.find(peer);
+  if (link != links_out_.end()) link->second->Dial();
 }
 
 void ShardLoop::OnLinkOpened(std::shared_ptr<LinkHandle> link) {

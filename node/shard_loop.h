@@ -64,16 +64,20 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
 
   // Of this life.
   const LinkIdentity& identity() const { return identity_; }
+  const StageStats& stage_stats() const { return stage_.stats(); }
+  // Null without a head.
+  const HeadStats* head_stats() const { return head_ == nullptr ? nullptr : &head_->stats(); }
 
   void OnOpen(const OpenAttempt& open, const std::function<void(absl::StatusOr<OpenReply>)>& reply);
-  void OnFence(const FenceOrder& order,
-               const std::function<void(absl::StatusOr<FenceReply>)>& reply);
+  void OnFence(const FenceOrder& order, const std::function<void(FenceReply)>& reply);
   // What the coordinator says with its heartbeats; see StageCore.
   void OnLiveAttempts(Term term, uint64_t as_of, const std::vector<AttemptKey>& keys);
   void OnFloor(Term term, SessionId floor);
   // A neighbour downstream is silent, gone or wedged: its link breaks, without resume if `reason`
   // is kHeartbeatLost.
   void OnPeerLost(const StagePeer& peer, const absl::Status& reason);
+  // It is heard again: its link is dialled at once, and is trusted again once it stands.
+  void OnPeerRecovered(const StagePeer& peer);
   void OnLinkOpened(std::shared_ptr<LinkHandle> link);
   void OnInspect(const std::shared_ptr<LinkHandle>& link, const std::vector<InspectRow>& rows);
   void OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t sequence, StageBundle bundle);

@@ -186,7 +186,7 @@ class StageCore {
   // The link to `peer` broke. A reset (kStreamReset, kChecksumMismatch or no kind) puts the steps
   // on it in doubt; any other reason fails them at once: with kHeartbeatLost if that is it, else
   // with kStreamReset. `node` is then the peer and `reporter` this node. After kHeartbeatLost
-  // nothing is sent to the peer until OnLinkUp.
+  // nothing is sent to the peer until OnLinkUp or the next OPEN of a route through it.
   void OnLinkLost(const StagePeer& peer, const absl::Status& reason, Instant now);
 
   // A new connection to `peer` was welcomed: asks about what is in doubt.

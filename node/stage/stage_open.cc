@@ -78,6 +78,8 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
     reclaims_.emplace(reclaim.since_origin(), key.session);
   }
   closed_.erase(key.session);
+  // The coordinator trusts the way: a link that was silent gets another chance.
+  silent_.erase(DownstreamOf(attempts_.find(key.session)->second).peer());
   RaiseFence(key.session, key.epoch);
   ++stats_.attempts_opened;
   return OpenReply{.pages_reserved = kv_.PagesOf(key), .pages_free = kv_.pages_free()};

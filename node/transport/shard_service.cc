@@ -371,22 +371,15 @@ class ShardService : public ShardServiceBase {
       }
     }
     const int32_t kind = request->reason_kind();
-    FenceOrder order = {.session = SessionId(request->session()),
-                        .epoch = Epoch(request->epoch()),
-                        .term = Term(request->term()),
-                        .reason = kind > 0 && kind < kFailureKindCount
-                                      ? static_cast<FailureKind>(kind)
-                                      : FailureKind::kNone,
-                        .incarnation = Incarnation(request->incarnation()),
-                        .capability = request->capability()};
-    if (order.capability.size() > static_cast<size_t>(kCapabilityBytesMax)) {
-      reactor->Finish(
-          ToGrpcStatus(MakeFailure(FailureKind::kInvalidRequest, "capability: too many bytes")));
-      return reactor;
-    }
-    events_.on_fence(std::move(order), [reactor, reply](absl::StatusOr<FenceReply> answer) {
-      if (answer.ok()) *reply = ToProto(*answer);
-      reactor->Finish(ToGrpcStatus(answer.status()));
+    const FenceOrder order = {.session = SessionId(request->session()),
+                              .epoch = Epoch(request->epoch()),
+                              .term = Term(request->term()),
+                              .reason = kind > 0 && kind < kFailureKindCount
+                                            ? static_cast<FailureKind>(kind)
+                                            : FailureKind::kNone};
+    events_.on_fence(order, [reactor, reply](FenceReply answer) {
+      *reply = ToProto(answer);
+      reactor->Finish(grpc::Status::OK);
     });
     return reactor;
   }

@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -67,8 +66,6 @@ struct FenceOrder {
   Epoch epoch;
   Term term;
   FailureKind reason = FailureKind::kNone;
-  Incarnation incarnation;  // Of the receiver, whose key `capability` is made with.
-  std::string capability;
 };
 
 // Where the node listens. Called on gRPC threads and must not block. The replies may be called
@@ -76,7 +73,7 @@ struct FenceOrder {
 struct ShardEvents {
   std::function<std::optional<LinkIdentity>()> identity;
   std::function<void(OpenAttempt, std::function<void(absl::StatusOr<OpenReply>)>)> on_open;
-  std::function<void(FenceOrder, std::function<void(absl::StatusOr<FenceReply>)>)> on_fence;
+  std::function<void(FenceOrder, std::function<void(FenceReply)>)> on_fence;
   // A hello is right; the listener answers it with Welcome or Close. What the peer sends comes
   // after it, in order, then on_link_closed.
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_opened;

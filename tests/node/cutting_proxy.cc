@@ -1,6 +1,7 @@
 #include "tests/node/cutting_proxy.h"
 
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -96,6 +97,10 @@ void CuttingProxy::Accept() {
   if (connect(pair.server, reinterpret_cast<sockaddr*>(&target_), sizeof(target_)) != 0) {
     Reset(pair);
     return;
+  }
+  const int at_once = 1;
+  for (const int fd : {pair.client, pair.server}) {
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof(at_once));
   }
   pairs_.push_back(pair);
 }

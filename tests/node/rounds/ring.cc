@@ -479,7 +479,7 @@ class Ring {
       session.is_running = false;
       session.is_done = end.status.ok();
       if (end.status.ok()) EXPECT_EQ(end.tokens, session.delivered.size());
-      if (!end.status.ok()) failed_kinds_.insert(FailureKindOf(end.status));
+      if (!end.status.ok()) failed_kinds_[FailureKindOf(end.status)] = end.status.ToString();
       FenceEverywhere(end.key);
     }
   }
@@ -508,10 +508,10 @@ class Ring {
     }
     EXPECT_EQ(head_->attempts_running(), 0U);
     EXPECT_EQ(ends(), runs_) << "every attempt ends once";
-    for (const FailureKind kind : failed_kinds_) {
+    for (const auto& [kind, message] : failed_kinds_) {
       EXPECT_TRUE(kind == FailureKind::kNonFinite || kind == FailureKind::kStreamReset ||
                   (faults_.late_opens && kind == FailureKind::kCacheMiss))
-          << "ended with " << FailureKindName(kind) << ", which nobody caused";
+          << "ended with what nobody caused: " << message;
     }
   }
 
@@ -532,7 +532,7 @@ class Ring {
   std::vector<FenceOrder> fences_;
   std::deque<OpenAttempt> opens_;  // On their way.
   std::map<AttemptKey, int> ends_;
-  std::set<FailureKind> failed_kinds_;
+  std::map<FailureKind, std::string> failed_kinds_;  // And the last message of each.
   int runs_ = 0;
 };
 
