@@ -26,7 +26,6 @@
 #include "node/transport/call_counter.h"
 #include "node/transport/head_service.h"
 #include "node/transport/link_client.h"
-#include "node/transport/pulse_client.h"
 #include "node/transport/shard_service.h"
 #include "node/wake_timer.h"
 
@@ -45,7 +44,10 @@ struct ShardSurroundings {
   Strand* strand = nullptr;
   WakeTimer* timer = nullptr;    // Posts OnWake.
   CallCounter* calls = nullptr;  // Of the links out.
-  PulseClient* pulses = nullptr;
+  // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
+  // null. On the strand.
+  std::function<void(const RouteStage&)> on_peer_wanted;
+  std::function<void(const StagePeer&)> on_peer_dropped;
   ShardCounters* counters = nullptr;
 };
 
