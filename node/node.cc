@@ -455,13 +455,16 @@ void Node::OnLoadFailed(const absl::Status& status) {
 }
 
 void Node::StartLife() {
-  const ShardSurroundings surroundings = {.clock = clock_,
-                                          .strand = &strand_,
-                                          .timer = timer_.get(),
-                                          .calls = &calls_,
-                                          .pulses = pulses_.get(),
-                                          .counters = &counters_,
-                                          .floor = floor_};
+  ShardSurroundings surroundings = {.clock = clock_,
+                                    .strand = &strand_,
+                                    .timer = timer_.get(),
+                                    .calls = &calls_,
+                                    .counters = &counters_,
+                                    .floor = floor_};
+  surroundings.on_peer_wanted = [this](const RouteStage& stage) {
+    pulses_->Want(stage.peer(), stage.address);
+  };
+  surroundings.on_peer_dropped = [this](const StagePeer& peer) { pulses_->Drop(peer); };
   loop_ =
       std::make_shared<ShardLoop>(surroundings, options_.node_id, incarnation_, *wanted_, *held_);
   UpdateFacts([&](Facts& facts) { facts.identity = loop_->identity(); });

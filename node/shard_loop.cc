@@ -209,7 +209,9 @@ void ShardLoop::End(const absl::Status& reason) {
   Drain();
   for (const auto& [peer, link] : links_in_) link->Close(reason);
   links_in_.clear();
-  for (const auto& [peer, link] : links_out_) around_.pulses->Drop(peer);
+  for (const auto& [peer, link] : links_out_) {
+    if (around_.on_peer_dropped) around_.on_peer_dropped(peer);
+  }
   links_out_.clear();
   for (const auto& [key, stream] : runs_) stream->Fail(reason);
   runs_.clear();
@@ -323,10 +325,10 @@ LinkClient& ShardLoop::LinkTo(const RouteStage& stage) {
   // A life that has ended takes no link any more.
   std::erase_if(links_out_, [&](const auto& link) {
     const bool is_over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
-    if (is_over) around_.pulses->Drop(link.first);
+    if (is_over && around_.on_peer_dropped) around_.on_peer_dropped(link.first);
     return is_over;
   });
-  around_.pulses->Want(peer, stage.address);
+  if (around_.on_peer_wanted) around_.on_peer_wanted(stage);
   auto link = std::make_unique<LinkClient>(LinkClientOptions{.peer = peer,
                                                              .address = stage.address,
                                                              .hello = MakeHello(identity_, peer),

@@ -27,7 +27,6 @@
 #include "node/transport/call_counter.h"
 #include "node/transport/head_service.h"
 #include "node/transport/link_client.h"
-#include "node/transport/pulse_client.h"
 #include "node/transport/shard_service.h"
 #include "node/wake_timer.h"
 
@@ -44,13 +43,16 @@ struct ShardCounters {
 struct ShardSurroundings {
   const Clock* clock = nullptr;
   Strand* strand = nullptr;
-  WakeTimer* timer = nullptr;     // Posts OnWake.
-  CallCounter* calls = nullptr;   // Of the links out.
-  PulseClient* pulses = nullptr;  // Of the neighbours downstream.
+  WakeTimer* timer = nullptr;    // Posts OnWake.
+  CallCounter* calls = nullptr;  // Of the links out.
   ShardCounters* counters = nullptr;
 
   absl::Duration resume_timeout = absl::Seconds(1);  // As StageOptions.
   SessionId floor;                                   // As StageOptions.
+  // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
+  // null. On the strand.
+  std::function<void(const RouteStage&)> on_peer_wanted;
+  std::function<void(const StagePeer&)> on_peer_dropped;
 };
 
 class ShardLoop : public std::enable_shared_from_this<ShardLoop> {

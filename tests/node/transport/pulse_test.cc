@@ -9,6 +9,8 @@
 #include <atomic>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "base/mailbox.h"
 #include "node/transport/pulse_client.h"
@@ -192,6 +194,22 @@ TEST_F(PulseTest, AWedgedDeviceIsTheNodesOwnFault) {
   EXPECT_EQ(detail.kind, FailureKind::kDeviceLost);
   EXPECT_EQ(detail.node, kB.node);
   EXPECT_TRUE(detail.reporter.empty());
+}
+
+TEST_F(PulseTest, NobodyNeedsToListenForAPeerThatIsHeardAgain) {
+  PulseClientEvents events;
+  events.self = [] { return kA; };
+  events.progress = [] { return PulseProgress{}; };
+  events.on_lost = [this](const StagePeer&, const absl::Status& reason) {
+    (void)lost_.TryPost(reason);
+  };
+  host_.Stop();
+  client_ = std::make_unique<PulseClient>(patient_, std::move(events), SystemClock(), &calls_);
+  client_->Want(kB, host_.address());
+  ASSERT_TRUE(lost_.Take(kPatience).has_value());
+  EXPECT_EQ(client_->Silent().size(), 1U);
+  host_.Start();
+  while (!client_->Silent().empty()) std::this_thread::yield();
 }
 
 TEST_F(PulseTest, APeerThatIsNotWantedAnyMoreIsNotMissed) {
