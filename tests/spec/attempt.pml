@@ -16,6 +16,9 @@
 #endif
 #define HEAD 0
 #define TAIL 1
+#ifdef CALM                                  /* No cancel, no crash of a stage: a smaller world. */
+#define RESTARTS 2
+#endif
 #ifndef RESTARTS
 #define RESTARTS TAIL                        /* The stage that may die and come back. */
 #endif
@@ -35,6 +38,7 @@
 byte term = 1, epoch = 0, outcome = NONE;
 byte state[E + 1], records[E + 1];
 byte granted_by[E + 1];                      /* Term. */
+byte open_seq[E + 1];                        /* Rises over the OPENs of one coordinator. */
 
 /* Messages. */
 bool open_sent[(E + 1) * 2], fence_sent[(E + 1) * 2];
@@ -91,14 +95,14 @@ bool first_delivered;
 #define OBEYED(t) ((t) >= term_seen[n])
 #endif
 #ifdef NO_CAPABILITY
-#define AUTHORISED(e) (1)                    /* Any peer's OPEN is taken. */
+#define AUTHORISED(e) (((e) > epoch || open_sent[AT(e, n)]) && MY_LIFE(e))  /* Peers may open. */
 #else
 #define AUTHORISED(e) (open_sent[AT(e, n)] && MY_LIFE(e))
 #endif
 #ifdef NO_AS_OF
 #define COVERED(c) (1)
 #else
-#define COVERED(c) (granted_by[at_epoch[n]] < (c) + 1 || at_epoch[n] <= live_as_of[c])
+#define COVERED(c) (open_seq[at_epoch[n]] <= live_as_of[c])
 #endif
 #ifdef NO_DURABLE_END
 #define MAY_SAY_DONE (ending == COMPLETED)
@@ -169,6 +173,9 @@ inline take_fence(e_) {
         if :: e_ + 1 > highest_closed[n] -> highest_closed[n] = e_ + 1 :: else fi
   fi;
 #else
+#ifdef SEEN_FENCE_BEFORE_OPEN
+  if :: lowest[n] < e_ && open_sent[AT(e_, n)] && !is_open[n] -> assert(0) :: else fi;
+#endif
   if :: is_open[n] && at_epoch[n] <= e_ -> release(n) :: else fi;
   raise_fence(e_ + 1);
 #endif
@@ -189,12 +196,16 @@ proctype Stage(byte n; bool may_restart) {
 end:
   do
   :: atomic { CAN_OPEN(1) -> take_open(1) }
+#if E > 1
   :: atomic { CAN_OPEN(2) -> take_open(2) }
+#endif
 #if E > 2
   :: atomic { CAN_OPEN(3) -> take_open(3) }
 #endif
   :: atomic { CAN_FENCE(1) -> take_fence(1) }
+#if E > 1
   :: atomic { CAN_FENCE(2) -> take_fence(2) }
+#endif
 #if E > 2
   :: atomic { CAN_FENCE(3) -> take_fence(3) }
 #endif
@@ -263,10 +274,13 @@ inline grant() {
   old = at;
   if :: epoch > 0 && state[epoch] == OPEN -> write_record(epoch, FENCED) :: else fi;
   epoch++; at = epoch; state[at] = OPEN; granted_by[at] = my_term;
+  opens++; open_seq[at] = opens;
   prefix[at] = next; got = 0; opens_out = 0;
   bound[AT(at, HEAD)] = incarnation[HEAD]; bound[AT(at, TAIL)] = incarnation[TAIL];
   if :: skip
+#ifndef CALM
      :: incarnation[RESTARTS] > 0 -> bound[AT(at, RESTARTS)] = 0
+#endif
   fi;
   if :: old != 0 -> fence_all(old) :: else fi
 }
@@ -299,7 +313,7 @@ inline take_token(index_) {
 #endif
 
 proctype Coordinator(byte me; byte my_term) {
-  byte at = 0, old = 0, next = 0, got = 0, ending = NONE, stored = NONE, judged = 0;
+  byte at = 0, old = 0, next = 0, got = 0, opens = 0, ending = NONE, stored = NONE, judged = 0;
   bool opens_out = 0, dead = 0, admitted = 0;
 
   if
@@ -334,7 +348,7 @@ end:
 #ifdef LIVE_LISTS
   :: atomic { at != 0 && !dead && !live_sent[me] ->
        live_sent[me] = 1;
-       live_as_of[me] = (opens_out -> at : at - 1);
+       live_as_of[me] = (opens_out -> opens : opens - 1);
        live_epoch[me] = (opens_out && ending == NONE -> at : 0) }
 #endif
 
@@ -368,13 +382,17 @@ end:
        fi }
   :: atomic { CLIENT_HEARS && !dead && admitted && client_end == NONE && stored != NONE &&
               stored != COMPLETED -> client_end = stored }
+#ifndef ALONE
   :: atomic { me == 0 && !dead -> dead = 1 } /* A crash; else it lives on and does not know. */
+#endif
   od
 }
 
 /* -------- the rest of the world -------- */
 proctype World() {
+#ifndef CALM
   if :: cancel_asked = 1 :: skip fi;
+#endif
   deadline = 1
 }
 /* The client comes back to whoever answers. */
@@ -410,10 +428,6 @@ init {
 #endif
 #ifdef SEEN_CANCEL_RUNNING
   ; atomic { outcome == CANCELLED && busy[TAIL] -> assert(0) }
-#endif
-#ifdef SEEN_LATE_OPEN
-  ; atomic { lowest[TAIL] == 2 && open_sent[AT(1, TAIL)] && !fence_sent[AT(2, TAIL)] &&
-             kv_steps[HEAD] > 0 && at_epoch[HEAD] == 1 -> assert(0) }
 #endif
 #ifdef SEEN_KEPT_TOKENS
   ; atomic { client_end == COMPLETED && attached == 1 && granted_by[epoch] == 1 -> assert(0) }
