@@ -146,6 +146,7 @@ inline release(n_) {
         slot_owner[n_ * 2 + slot[n_]] = 0;
 #endif
         is_open[n_] = 0; kv_steps[n_] = 0; step_next[n_] = 1; at_epoch[n_] = 0;
+        slot[n_] = 0;
         if :: n_ == HEAD -> sampled = 0 :: else fi
      :: else
   fi
@@ -282,7 +283,8 @@ inline grant() {
      :: incarnation[RESTARTS] > 0 -> bound[AT(at, RESTARTS)] = 0
 #endif
   fi;
-  if :: old != 0 -> fence_all(old) :: else fi
+  if :: old != 0 -> fence_all(old) :: else fi;
+  old = 0
 }
 inline decide(v_) { ending = v_; decided[at] = 1; fence_all(at) }
 
@@ -383,7 +385,10 @@ end:
   :: atomic { CLIENT_HEARS && !dead && admitted && client_end == NONE && stored != NONE &&
               stored != COMPLETED -> client_end = stored }
 #ifndef ALONE
-  :: atomic { me == 0 && !dead -> dead = 1 } /* A crash; else it lives on and does not know. */
+  /* A crash; else it lives on and does not know. */
+  :: atomic { me == 0 && !dead ->
+       dead = 1; at = 0; next = 0; got = 0; opens = 0; opens_out = 0; ending = NONE; stored = NONE;
+       judged = 0; admitted = 0 }
 #endif
   od
 }

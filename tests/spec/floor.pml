@@ -75,8 +75,8 @@ end:
   do
   :: atomic { !horizon_over && sessions_made < 3 -> admit(1, client_got_a) }
   :: atomic { !horizon_over && sessions_made < 3 -> admit(2, client_got_b) }
-  /* A client that comes back by session id, at any time: the next epoch, if it is not over. */
-  :: atomic { sessions_made > 0 && ABOVE_FLOOR && session != OVER && session == ABSENT ->
+  /* A client that comes back by session id, at any time, after the row is gone. */
+  :: atomic { sessions_made > 0 && ABOVE_FLOOR && session == ABSENT ->
        session = LIVE; sessions_made++; assert(sessions_made <= 1) }
   :: atomic { session == LIVE && is_open ->
        session = OVER; bills++; assert(bills <= 1);

@@ -77,7 +77,7 @@ inline transmit(k_) {
   fi
 }
 
-active proctype Sender() {
+proctype Sender() {
   byte next_, chain_, k;
   bool open_;
 end:
@@ -185,7 +185,7 @@ end:
 init {
   atomic {
     chain_at[0] = 1;
-    run Receiver(0);
+    run Sender(); run Receiver(0);
 #if CONNECTIONS > 1
     run Receiver(1);
 #endif
