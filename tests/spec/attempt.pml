@@ -62,7 +62,7 @@ bool cancel_asked, deadline, successor_up;
 
 /* Ghosts. */
 byte highest_closed[2];                      /* Over all incarnations: lowest epoch still allowed. */
-bool decided[E + 1];                         /* Its coordinator has fixed how it ends. */
+bool decided[E + 1];                         /* Its coordinator has given it up. */
 byte completed_count;
 #ifdef SEEN_SUCCESSOR
 bool first_delivered;
@@ -102,7 +102,7 @@ bool first_delivered;
 #ifdef NO_AS_OF
 #define COVERED(c) (1)
 #else
-#define COVERED(c) (open_seq[at_epoch[n]] <= live_as_of[c])
+#define COVERED(c) (granted_by[at_epoch[n]] < (c) + 1 || open_seq[at_epoch[n]] <= live_as_of[c])
 #endif
 #ifdef NO_DURABLE_END
 #define MAY_SAY_DONE (ending == COMPLETED)
@@ -269,22 +269,19 @@ end:
 /* -------- coordinators -------- */
 inline fence_all(e_) { send(fence_sent[AT(e_, HEAD)]); send(fence_sent[AT(e_, TAIL)]) }
 
-/* One transaction: the old attempt gets its record, the next one is open. Then the old one's stages
- * are fenced. The view of the restarting node's life may be out of date. */
+/* One transaction: the old attempt gets its record, the next one is open. The view of the restarting
+ * node's life may be out of date. */
 inline grant() {
-  old = at;
   if :: epoch > 0 && state[epoch] == OPEN -> write_record(epoch, FENCED) :: else fi;
   epoch++; at = epoch; state[at] = OPEN; granted_by[at] = my_term;
   opens++; open_seq[at] = opens;
-  prefix[at] = next; got = 0; opens_out = 0;
+  prefix[at] = next; got = 0; opens_out = 0; failing = 0;
   bound[AT(at, HEAD)] = incarnation[HEAD]; bound[AT(at, TAIL)] = incarnation[TAIL];
   if :: skip
 #ifndef CALM
      :: incarnation[RESTARTS] > 0 -> bound[AT(at, RESTARTS)] = 0
 #endif
-  fi;
-  if :: old != 0 -> fence_all(old) :: else fi;
-  old = 0
+  fi
 }
 inline decide(v_) { ending = v_; decided[at] = 1; fence_all(at) }
 
@@ -311,12 +308,12 @@ inline take_token(index_) {
 #ifdef NO_ENDING_CHECK
 #define HEARS_TOKENS (1)
 #else
-#define HEARS_TOKENS (ending == NONE)
+#define HEARS_TOKENS (ending == NONE && !failing)
 #endif
 
 proctype Coordinator(byte me; byte my_term) {
-  byte at = 0, old = 0, next = 0, got = 0, opens = 0, ending = NONE, stored = NONE, judged = 0;
-  bool opens_out = 0, dead = 0, admitted = 0;
+  byte at = 0, next = 0, got = 0, opens = 0, ending = NONE, stored = NONE, judged = 0;
+  bool opens_out = 0, failing = 0, dead = 0, admitted = 0;
 
   if
   :: me == 1 ->                              /* Takeover, at any moment: fence all, adopt nothing. */
@@ -338,7 +335,7 @@ end:
        fi }
   :: atomic { me == 1 && !admitted && attached == 0 && outcome == NONE && epoch > 0 -> outcome = FAILED }
 
-  :: atomic { at != 0 && !opens_out && !dead && ending == NONE ->
+  :: atomic { at != 0 && !opens_out && !dead && !failing && ending == NONE ->
        opens_out = 1; send(open_sent[AT(at, HEAD)]); send(open_sent[AT(at, TAIL)]);
        send(run_sent[at]) }
   :: atomic { at != 0 && !dead && HEARS_TOKENS && got < STEPS(at) && token[OF(at, got + 1)] ->
@@ -351,16 +348,19 @@ end:
   :: atomic { at != 0 && !dead && !live_sent[me] ->
        live_sent[me] = 1;
        live_as_of[me] = (opens_out -> opens : opens - 1);
-       live_epoch[me] = (opens_out && ending == NONE -> at : 0) }
+       live_epoch[me] = (opens_out && !failing && ending == NONE -> at : 0) }
 #endif
 
   /* How it ends is fixed once. */
-  :: atomic { at != 0 && !dead && ending == NONE && next == S -> decide(COMPLETED) }
+  :: atomic { at != 0 && !dead && !failing && ending == NONE && next == S ->
+       decide(COMPLETED) }
   :: atomic { at != 0 && !dead && ending == NONE && cancel_asked -> decide(CANCELLED) }
   :: atomic { at != 0 && !dead && ending == NONE && deadline -> decide(EXPIRED) }
-  /* Failover, on a true or a false suspicion. */
-  :: atomic { at != 0 && !dead && ending == NONE && MY_TERM && outcome == NONE && epoch < E &&
-              !deadline && !cancel_asked -> grant() }
+  /* Failover, on a true or a false suspicion: fenced at once, granted when there is a route. */
+  :: atomic { at != 0 && !dead && !failing && ending == NONE && epoch < E &&
+              !deadline && !cancel_asked -> failing = 1; decided[at] = 1; fence_all(at) }
+  :: atomic { failing && !dead && ending == NONE && MY_TERM && outcome == NONE && epoch < E ->
+       grant() }
   :: atomic { at != 0 && !dead && ending == NONE && epoch == E -> decide(FAILED) }
 
   /* The record: OPEN to its end, once. */
@@ -388,7 +388,7 @@ end:
   /* A crash; else it lives on and does not know. */
   :: atomic { me == 0 && !dead ->
        dead = 1; at = 0; next = 0; got = 0; opens = 0; opens_out = 0; ending = NONE; stored = NONE;
-       judged = 0; admitted = 0 }
+       judged = 0; admitted = 0; failing = 0 }
 #endif
   od
 }
