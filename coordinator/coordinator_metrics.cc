@@ -1,6 +1,5 @@
 #include "coordinator/coordinator_metrics.h"
 
-#include <cstddef>
 #include <utility>
 
 namespace shardline {
@@ -46,10 +45,6 @@ MetricFamily Failovers(const CoordinatorFigures& figures) {
 }
 
 }  // namespace
-
-void CountFailure(const absl::Status& status, KindCounts& counts) {
-  if (!status.ok()) ++counts[static_cast<size_t>(FailureKindOf(status))];
-}
 
 std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorFigures& f) {
   return {

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "base/failure.h"
 #include "base/histogram.h"
 #include "base/metrics/metric.h"
 
@@ -66,9 +64,6 @@ struct CoordinatorFigures {
   uint64_t term = 0;
   bool ready = false;
 };
-
-// Counts `status` under its kind; an OK one is none.
-void CountFailure(const absl::Status& status, KindCounts& counts);
 
 // The full list of names.
 std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorFigures& figures);

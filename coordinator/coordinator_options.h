@@ -16,6 +16,7 @@ struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7070";           // host:port; port 0 takes a free one.
   std::string data_dir = "shardline-coordinator";  // Holds the store; made if missing.
   std::string port_file;                           // The port in force is written here; or empty.
+  std::string metrics_listen;  // host:port of Prometheus' /metrics; empty: none.
 
   // Loaded at start, as soon as enough nodes have joined.
   std::string model;                // A GGUF file; empty: none.

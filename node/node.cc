@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "kernels/thread_pool.h"
 #include "node/capacity.h"
+#include "node/stage_figures.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/message_conversion.h"
 
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Start(NodeOptions options, ShardLoad
   if (options.threads == 0) options.threads = UsableCpuCount();
   std::unique_ptr<Node> node(new Node(std::move(options), loader, clock));
   SL_RETURN_IF_ERROR(node->Listen());
+  SL_RETURN_IF_ERROR(node->ServeMetrics());
   node->Join();
   return node;
 }
@@ -102,6 +104,7 @@ void Node::Join() {
 }
 
 Node::~Node() {
+  metrics_.reset();
   {
     absl::MutexLock lock(&mu_);
     reports_to_ = nullptr;
@@ -346,6 +349,7 @@ void Node::StartLife() {
 void Node::EndLife(const std::string& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
+  AddStage(loop_->stage_stats(), past_);
   loop_->End(MakeFailure({.kind = FailureKind::kWorkerDeath, .node = options_.node_id}, reason));
   loop_.reset();
 }

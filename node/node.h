@@ -11,13 +11,16 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/metrics/metrics_server.h"
 #include "base/strand.h"
 #include "node/loading_thread.h"
+#include "node/node_metrics.h"
 #include "node/node_options.h"
 #include "node/shard_loader.h"
 #include "node/shard_loop.h"
@@ -43,6 +46,8 @@ class Node {
 
   // Where it listens.
   const std::string& address() const { return server_->address(); }
+  // Of /metrics; 0 when it is off.
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
 
  private:
   // What other threads say about this node. Copied in and out whole.
@@ -57,6 +62,7 @@ class Node {
   Node(NodeOptions options, ShardLoader* loader, const Clock* clock);
 
   absl::Status Listen();
+  absl::Status ServeMetrics();
   void Join();
   ShardEvents MakeShardEvents();
   HeadEvents MakeHeadEvents();
@@ -74,12 +80,15 @@ class Node {
   void OnLoadFailed(const absl::Status& status);
   void StartLife();
   void EndLife(const std::string& reason);
+  NodeFigures Figures() const;
   // Stops loading, and hands what was loaded back to be freed.
   void DropShard(const std::string& reason);
 
   void UpdateFacts(const std::function<void(Facts&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
+  // On threads of the metrics server.
+  absl::StatusOr<std::vector<MetricFamily>> Scrape();
   static v1::ShardReport ReportOf(const ShardOrder& order, v1::ShardState state);
 
   const NodeOptions options_;
@@ -93,6 +102,7 @@ class Node {
   uint64_t ticket_ = 0;               // Of the load, while it is loading.
   std::optional<LoadedShard> held_;
   std::shared_ptr<ShardLoop> loop_;  // While a shard is held.
+  NodeFigures past_;                 // Of the lives before this one.
 
   mutable absl::Mutex mu_;
   Facts facts_ ABSL_GUARDED_BY(mu_);
@@ -106,6 +116,7 @@ class Node {
   std::unique_ptr<LoadingThread> loading_;
   std::unique_ptr<NodeServer> server_;
   std::unique_ptr<CoordinatorClient> coordinator_;
+  std::unique_ptr<MetricsServer> metrics_;  // When asked for.
 };
 
 }  // namespace shardline

@@ -58,6 +58,7 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
 
   // Of this life.
   const LinkIdentity& identity() const { return identity_; }
+  const StageStats& stage_stats() const { return stage_.stats(); }
 
   void OnOpen(const OpenAttempt& open, const std::function<void(absl::StatusOr<OpenReply>)>& reply);
   void OnFence(const FenceOrder& order, const std::function<void(FenceReply)>& reply);

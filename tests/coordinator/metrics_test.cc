@@ -65,17 +65,6 @@ TEST(CoordinatorMetricsTest, EveryKindIsThereBeforeItHappens) {
   }
 }
 
-TEST(CoordinatorMetricsTest, AFailureCountsUnderItsKindAndASuccessUnderNone) {
-  KindCounts counts = {};
-  CountFailure(absl::OkStatus(), counts);
-  CountFailure(MakeFailure(FailureKind::kDiverged, "other token"), counts);
-  CountFailure(absl::InternalError("no kind"), counts);
-  KindCounts expected = {};
-  expected[static_cast<size_t>(FailureKind::kDiverged)] = 1;
-  expected[static_cast<size_t>(FailureKind::kNone)] = 1;
-  EXPECT_EQ(counts, expected);
-}
-
 TEST(CoordinatorMetricsTest, NamesKeepTheRules) {
   for (const MetricFamily& family : CoordinatorMetrics({})) {
     EXPECT_TRUE(absl::StartsWith(family.name, "shardline_")) << family.name;
