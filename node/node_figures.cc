@@ -22,6 +22,10 @@ void AddStage(const StageStats& stats, NodeFigures& figures) {
   figures.steps_in_flight += stats.rows_in_flight_copies;
   figures.steps_discarded += stats.rows_discarded;
   figures.steps_refused += stats.rows_refused;
+  for (size_t kind = 0; kind < stats.refusals.size(); ++kind) {
+    figures.refusals[kind] += stats.refusals[kind];
+  }
+  figures.checksum_failures += stats.refusals[static_cast<size_t>(FailureKind::kChecksumMismatch)];
   figures.attempts_opened += stats.attempts_opened;
   figures.opens_refused += stats.opens_refused;
   figures.attempts_fenced += stats.attempts_fenced;
