@@ -1,9 +1,9 @@
 /* One session: its attempts, the ledger, two stages, two coordinators and the client.
  *
  * E attempts at most, S tokens to generate. The network is a set of facts: what was sent may be
- * delivered any number of times, in any order, arbitrarily late, or never. With -DLOSS a message may
- * also be lost for good, and with -DQUIESCE the end of every run is checked: a session ends, no
- * attempt stays open, no page stays taken.
+ * delivered any number of times, in any order, arbitrarily late, or never. With -DLOSS a message
+ * may also be lost for good, and with -DQUIESCE the end of every run is checked: a session ends,
+ * no attempt stays open, no page stays taken.
  *
  * Every guard can be taken out with -DNO_<GUARD>; tests/spec/run.sh lists them and what each must
  * break. Runs with -DSEEN_<EVENT> assert that the event never happens and must fail: they show that
@@ -61,7 +61,7 @@ byte held = 0, attached = 0, client_end = NONE;
 bool cancel_asked, deadline, successor_up;
 
 /* Ghosts. */
-byte highest_closed[2];                      /* Over all incarnations: lowest epoch still allowed. */
+byte highest_closed[2];                      /* The lowest epoch still allowed, over all lives. */
 bool decided[E + 1];                         /* Its coordinator has given it up. */
 byte completed_count;
 #ifdef SEEN_SUCCESSOR
@@ -102,7 +102,8 @@ bool first_delivered;
 #ifdef NO_AS_OF
 #define COVERED(c) (1)
 #else
-#define COVERED(c) (granted_by[at_epoch[n]] < (c) + 1 || open_seq[at_epoch[n]] <= live_as_of[c])
+#define COVERED(c) (granted_by[at_epoch[n]] < (c) + 1 || \
+                    open_seq[at_epoch[n]] <= live_as_of[c])
 #endif
 #ifdef NO_DURABLE_END
 #define MAY_SAY_DONE (ending == COMPLETED)
@@ -215,13 +216,15 @@ end:
 #endif
 #ifdef LIVE_LISTS
   /* A heartbeat reply without the open attempt in it. */
-  :: atomic { is_open[n] && live_sent[0] && live_epoch[0] != at_epoch[n] && OBEYED(1) && COVERED(0) ->
+  :: atomic { is_open[n] && live_sent[0] && live_epoch[0] != at_epoch[n] && OBEYED(1) &&
+              COVERED(0) ->
        assert(state[at_epoch[n]] != OPEN || decided[at_epoch[n]]);
 #ifdef SEEN_LIVE_LIST
        assert(0);
 #endif
        raise_fence(at_epoch[n] + 1); release(n); CONSERVED(n) }
-  :: atomic { is_open[n] && live_sent[1] && live_epoch[1] != at_epoch[n] && OBEYED(2) && COVERED(1) ->
+  :: atomic { is_open[n] && live_sent[1] && live_epoch[1] != at_epoch[n] && OBEYED(2) &&
+              COVERED(1) ->
        assert(state[at_epoch[n]] != OPEN || decided[at_epoch[n]]);
        term_seen[n] = 2;
        raise_fence(at_epoch[n] + 1); release(n); CONSERVED(n) }
@@ -269,8 +272,8 @@ end:
 /* -------- coordinators -------- */
 inline fence_all(e_) { send(fence_sent[AT(e_, HEAD)]); send(fence_sent[AT(e_, TAIL)]) }
 
-/* One transaction: the old attempt gets its record, the next one is open. The view of the restarting
- * node's life may be out of date. */
+/* One transaction: the old attempt gets its record, the next one is open. The view of the
+ * restarting node's life may be out of date. */
 inline grant() {
   if :: epoch > 0 && state[epoch] == OPEN -> write_record(epoch, FENCED) :: else fi;
   epoch++; at = epoch; state[at] = OPEN; granted_by[at] = my_term;
@@ -316,7 +319,7 @@ proctype Coordinator(byte me; byte my_term) {
   bool opens_out = 0, failing = 0, dead = 0, admitted = 0;
 
   if
-  :: me == 1 ->                              /* Takeover, at any moment: fence all, adopt nothing. */
+  :: me == 1 ->                              /* Takeover, any time: fence all, adopt nothing. */
      atomic {
        term = my_term; successor_up = 1;
        if :: epoch > 0 && state[epoch] == OPEN -> write_record(epoch, FENCED) :: else fi }
@@ -333,7 +336,8 @@ end:
           :: outcome == NONE && epoch == E -> outcome = FAILED; stored = FAILED
           :: else -> stored = outcome        /* Answered from the ledger; nothing runs. */
        fi }
-  :: atomic { me == 1 && !admitted && attached == 0 && outcome == NONE && epoch > 0 -> outcome = FAILED }
+  :: atomic { me == 1 && !admitted && attached == 0 && outcome == NONE && epoch > 0 ->
+       outcome = FAILED }
 
   :: atomic { at != 0 && !opens_out && !dead && !failing && ending == NONE ->
        opens_out = 1; send(open_sent[AT(at, HEAD)]); send(open_sent[AT(at, TAIL)]);
@@ -368,7 +372,8 @@ end:
   :: atomic { ending != NONE && stored == NONE && !dead && MY_TERM && STILL_OPEN(at) ->
        write_record(at, ending); outcome = ending; stored = ending }
 #else
-  :: atomic { ending != NONE && stored == NONE && !dead && judged == 0 && MY_TERM && STILL_OPEN(at) ->
+  :: atomic { ending != NONE && stored == NONE && !dead && judged == 0 && MY_TERM &&
+              STILL_OPEN(at) ->
        judged = 1 }
   :: atomic { judged == 1 && !dead -> judged = 2;
        write_record(at, ending); outcome = ending; stored = ending }

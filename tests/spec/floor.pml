@@ -2,8 +2,8 @@
  *
  * One idempotency key, two different requests under it (a client that errs), one session for it and
  * a node that may be replaced. A request may be delivered any number of times until the client's
- * retry horizon is over; OPEN and a client's Reattach may arrive arbitrarily late. Every guard can be
- * taken out with -DNO_<GUARD>. */
+ * retry horizon is over; OPEN and a client's Reattach may arrive arbitrarily late. Every guard can
+ * be taken out with -DNO_<GUARD>. */
 #define ABSENT 0
 #define LIVE 1
 #define OVER 2

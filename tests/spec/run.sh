@@ -10,7 +10,10 @@ here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 work="$(mktemp -d)"
 trap 'rm -rf "$work"' EXIT
 for tool in spin gcc; do
-  command -v "$tool" >/dev/null || { echo "run.sh: no $tool; see deploy/install_packages.sh" >&2; exit 2; }
+  command -v "$tool" >/dev/null || {
+    echo "run.sh: no $tool; see deploy/install_packages.sh" >&2
+    exit 2
+  }
 done
 
 # check FOLDER SET MODEL OPTIMISE FLAGS...: leaves pan's words in FOLDER/log. Two small runs at once
@@ -33,7 +36,8 @@ check() {
 verdict() {
   if grep -q 'assertion violated' "$1" && ! grep -q 'invalid array index' "$1"; then
     echo breaks
-  elif grep -q 'errors: 0' "$1" && ! grep -qE 'max search depth too small|out of memory|resource limit' "$1"; then
+  elif grep -q 'errors: 0' "$1" &&
+    ! grep -qE 'max search depth too small|out of memory|resource limit' "$1"; then
     echo holds
   else
     echo unknown
