@@ -167,6 +167,11 @@ absl::Status Coordinator::Serve() {
   SL_ASSIGN_OR_RETURN(
       server_, CoordinatorServer::Start(options_.listen,
                                         {join_.service(), inference_.service(), admin_.service()}));
+  if (!options_.metrics_listen.empty()) {
+    SL_ASSIGN_OR_RETURN(metrics_,
+                        MetricsServer::Start(options_.metrics_listen, [this] { return Scrape(); }));
+    LogInfo("metrics", {{"listen", options_.metrics_listen}, {"port", metrics_->port()}});
+  }
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
@@ -189,6 +194,7 @@ void Coordinator::Shutdown() {
     idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), options_.drain);
   }
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
+  metrics_.reset();
   nodes_.Shutdown();
   if (timer_ != nullptr) timer_->Stop();
   store_.Stop();

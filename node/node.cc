@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "kernels/thread_pool.h"
 #include "node/capacity.h"
+#include "node/stage_figures.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/message_conversion.h"
 
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Start(NodeOptions options, ShardLoad
   std::unique_ptr<Node> node(
       new Node(std::move(options), loader, clock, std::move(events), std::move(obeyed)));
   SL_RETURN_IF_ERROR(node->Listen());
+  SL_RETURN_IF_ERROR(node->ServeMetrics());
   node->Join();
   return node;
 }
@@ -125,6 +127,7 @@ void Node::Join() {
 }
 
 Node::~Node() {
+  metrics_.reset();
   {
     absl::MutexLock lock(&mu_);
     reports_to_ = nullptr;
@@ -478,6 +481,7 @@ void Node::EndLife(const std::string& reason) {
 void Node::EndLife(const absl::Status& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
+  AddStage(loop_->stage_stats(), past_);
   loop_->End(reason);
   loop_.reset();
 }
