@@ -397,7 +397,9 @@ bool Coordinator::CarryOutMembership() {
   for (const MembershipActions::PeerSilent& action : actions.silent) {
     LogWarning("a node does not hear its neighbour",
                {{"node", action.from.node}, {"neighbour", action.to.node}});
+    // Either end may be the sender of the link between them.
     models_.OnLinkSuspected(action.from.node, action.to.node);
+    models_.OnLinkSuspected(action.to.node, action.from.node);
   }
   return true;
 }
