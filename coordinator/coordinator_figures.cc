@@ -30,6 +30,11 @@ void Fill(const SessionsStats& stats, CoordinatorFigures& figures) {
   figures.tokens_dropped = stats.tokens_dropped;
   figures.pages_released = stats.pages_released;
   figures.record_retries = stats.finish_retries;
+  figures.sessions_attached = stats.attached;
+  figures.sessions_replayed = stats.replayed;
+  figures.attempts_granted = stats.attempts;
+  figures.restarts_paced = stats.restarts_paced;
+  figures.fences_resent = stats.fences_resent;
 }
 
 }  // namespace

@@ -31,6 +31,11 @@ void AddStage(const StageStats& stats, NodeFigures& figures) {
   figures.attempts_fenced += stats.attempts_fenced;
   figures.attempts_expired += stats.attempts_expired;
   figures.fences_ignored += stats.fences_ignored;
+  figures.link_resets += stats.attempts_in_doubt;
+  figures.resumes_certain += stats.attempts_resumed;
+  figures.steps_resent += stats.rows_resent;
+  figures.attempts_unlisted += stats.attempts_unlisted;
+  figures.bundles_shut_out += stats.bundles_shut_out;
 }
 
 absl::Status Node::ServeMetrics() {
