@@ -50,8 +50,7 @@ RequestId SessionDriver::Start(SessionSpec spec, std::optional<Route> route,
                                .tokens_held = std::move(spec.tokens_held)};
   payloads_.emplace(call, Payload{.prepared = std::move(spec.prepared),
                                   .model = std::move(spec.model),
-                                  .session = spec.identity.session,
-                                  .capability = {}});
+                                  .session = spec.identity.session});
   observers_.emplace(call, std::move(observer));
   core_.OnGenerate(request, world_.clock->Now());
   return call;
@@ -168,7 +167,6 @@ void SessionDriver::Grant(const SessionsActions::Grant& action) {
 void SessionDriver::Fence(const SessionsActions::Fence& action) {
   v1::FenceRequest request = FenceRequestFor(action, world_.term);
   request.set_incarnation(action.to.incarnation.value());
-  if (world_.sign_fence) world_.sign_fence(action.to.peer(), request);
   world_.nodes->Fence(
       action.to.node, std::move(request), kFenceTimeout,
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::FenceReply> reply) {
@@ -189,8 +187,6 @@ void SessionDriver::Fence(const SessionsActions::Fence& action) {
 void SessionDriver::Open(const SessionsActions::Open& action) {
   v1::OpenRequest request = OpenRequestFor(action.route, action, world_.term);
   request.set_open_seq(action.open_seq);
-  if (world_.sign_open) world_.sign_open(action.to.peer(), request);
-  if (action.stage == 0) payloads_.at(action.request).capability = request.capability();
   world_.nodes->Open(
       action.to.node, std::move(request), std::min(action.budget, kOpenTimeout),
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::OpenReply> reply) {
@@ -236,7 +232,6 @@ void SessionDriver::StartRun(const SessionsActions::Run& action) {
   request.set_term(world_.term.value());
   request.set_incarnation(action.head.incarnation.value());
   request.set_budget_ms(absl::ToInt64Milliseconds(action.budget));
-  request.set_capability(payload.capability);
   // Entered first: a head that is gone is answered for at once.
   runs_.emplace(action.key, HeadRun());
   std::shared_ptr<RunCall> call = world_.nodes->RunAttempt(

@@ -40,9 +40,6 @@ class SessionDriver final : public SessionRunner {
         find_route;
     // An attempt failed by this link; may be empty.
     std::function<void(const NodeId& from, const NodeId& to)> suspect_link;
-    // Put the capability of that life of the node into what it is sent; may be empty.
-    std::function<void(const StagePeer& to, v1::OpenRequest& request)> sign_open;
-    std::function<void(const StagePeer& to, v1::FenceRequest& request)> sign_fence;
   };
 
   SessionDriver(World world, const SessionsOptions& options);
@@ -83,7 +80,6 @@ class SessionDriver final : public SessionRunner {
     PreparedRequest prepared;
     std::string model;
     std::optional<SessionId> session;  // Once it is known.
-    std::string capability;            // Of its head's open.
   };
   struct HeadRun {
     std::shared_ptr<RunCall> call;
