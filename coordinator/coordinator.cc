@@ -130,7 +130,6 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       join_(this),
       inference_(this, static_cast<size_t>(options.client_events_max)),
       admin_(this),
-<<<<<<< HEAD
       membership_({.heartbeat = options.heartbeat, .lease = options.lease, .term = term},
                   first_incarnation),
       sessions_({.clock = clock,
@@ -145,19 +144,6 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                  .suspect_link = [this](const NodeId& from,
                                         const NodeId& to) { models_.OnLinkSuspected(from, to); }},
                 {.sessions_max = options.requests_max}),
-=======
-      membership_({.heartbeat = options.heartbeat, .lease = options.lease}, first_incarnation),
-      sessions_(
-          {.clock = clock,
-           .loop = &loop_,
-           .store = &store_,
-           .nodes = &nodes_,
-           .term = term,
-           .find_route = [this](const std::string& model,
-                                const RouteSuspects& avoid) { return FindRoute(model, avoid); },
-           .suspect_link = {}},
-          {.sessions_max = options.requests_max}),
->>>>>>> sessions
       models_(
           {.clock = clock,
            .loop = &loop_,
