@@ -379,7 +379,8 @@ void Node::OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey
   floor_ = std::max(floor_, floor);
   if (loop_ == nullptr) return;
   loop_->OnFloor(term_, floor_);
-  loop_->OnLiveAttempts(term_, as_of, live);
+  // 0 covers no OPEN at all.
+  if (as_of > 0) loop_->OnLiveAttempts(term_, as_of, live);
 }
 
 void Node::OnReplaced(const absl::Status& status) {
