@@ -106,6 +106,11 @@ void Node::StartPulses() {
       if (loop_ != nullptr) loop_->OnPeerLost(peer, reason);
     });
   };
+  events.on_recovered = [this](const StagePeer& peer) {
+    ToStrand([this, peer] {
+      if (loop_ != nullptr) loop_->OnPeerRecovered(peer);
+    });
+  };
   pulses_ = std::make_unique<PulseClient>(PulseOptions{}, std::move(events), clock_, &calls_);
 }
 

@@ -121,7 +121,10 @@ TEST_F(RecoveryTest, ASpareShardTakesOverWithoutWaitingForTheLostNode) {
     node->Join(cluster_.port());
   }
   ASSERT_TRUE(cluster_.WaitUntilNodes(4));
-  ASSERT_THAT(cluster_.LoadReplicas(2, 2), IsOk());
+  v1::LoadModelRequest load;
+  load.set_shards(2);
+  load.set_replicas(2);
+  ASSERT_THAT(cluster_.LoadAs(load), IsOk());
   ASSERT_TRUE(cluster_.WaitUntil([](const v1::ClusterStatus& s) { return s.healthy(); }));
   const std::unique_ptr<ClientCall> call = cluster_.StartGenerate(TextRequest("hi"));
   v1::GenerateEvent event;
