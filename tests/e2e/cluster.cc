@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
@@ -21,24 +22,22 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(20);
 constexpr absl::Duration kStopTimeout = absl::Seconds(10);
+constexpr absl::Duration kAskTimeout = absl::Seconds(10);
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A coordinator that comes back is found at once.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 }  // namespace
 
 Cluster::Cluster(const Options& options) : options_(options), directory_(MakeTestDirectory()) {
-  AddressPipe pipe(directory_, "coordinator.port");
-  coordinator_ = std::make_unique<Process>(Process::Options{
-      .argv = {BinaryPath("shardline-coordinator"), "--listen", "127.0.0.1:0", "--data-dir",
-               directory_ + "/coordinator", "--port-file", pipe.path()},
-      .environment = {},
-      .output_path = directory_ + "/coordinator.log"});
-  coordinator_address_ = pipe.Read(kStartTimeout);
-  SL_CHECK(!coordinator_address_.empty(), Logs());
+  StartCoordinator();
   const std::shared_ptr<grpc::Channel> channel = Connect(coordinator_address_);
   inference_ = v1::Inference::NewStub(channel);
   admin_ = v1::Admin::NewStub(channel);
@@ -79,6 +78,28 @@ std::string Cluster::NodeName(int index) const {
   return absl::StrCat("node-", std::string(1, static_cast<char>('a' + index)));
 }
 
+void Cluster::StartCoordinator() {
+  AddressPipe pipe(directory_, "coordinator.port");
+  const std::string data_dir = options_.coordinator_data_dir.empty()
+                                   ? directory_ + "/coordinator"
+                                   : options_.coordinator_data_dir;
+  const std::string listen = coordinator_address_.empty() ? "127.0.0.1:0" : coordinator_address_;
+  std::vector<std::string> argv = {BinaryPath("shardline-coordinator"),
+                                   "--listen",
+                                   listen,
+                                   "--data-dir",
+                                   data_dir,
+                                   "--port-file",
+                                   pipe.path()};
+  argv.insert(argv.end(), options_.coordinator_arguments.begin(),
+              options_.coordinator_arguments.end());
+  coordinator_.reset();
+  coordinator_ = std::make_unique<Process>(Process::Options{
+      .argv = argv, .environment = {}, .output_path = directory_ + "/coordinator.log"});
+  coordinator_address_ = pipe.Read(kStartTimeout);
+  SL_CHECK(!coordinator_address_.empty(), Logs());
+}
+
 void Cluster::StartNode(int index) {
   const std::string name = NodeName(index);
   AddressPipe pipe(directory_, name + ".port");
@@ -103,6 +124,7 @@ void Cluster::StartNode(int index) {
     argv.insert(argv.end(), {"--model-dir", absl::StrReplaceAll(options_.model_dir,
                                                                 {{"%d", std::to_string(index)}})});
   }
+  argv.insert(argv.end(), options_.node_arguments.begin(), options_.node_arguments.end());
   if (options_.proxied) argv.insert(argv.end(), {"--advertise", data_proxy(index).address()});
   auto& node = nodes_[static_cast<size_t>(index)];
   node.reset();
@@ -156,18 +178,30 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
 }
 
 v1::NodeList Cluster::ListNodes() {
-  grpc::ClientContext context;
-  v1::NodeList nodes;
-  const grpc::Status status = admin_->ListNodes(&context, v1::ListNodesRequest(), &nodes);
-  SL_CHECK(status.ok(), status.error_message());
-  return nodes;
+  absl::StatusOr<v1::NodeList> nodes = TryListNodes();
+  SL_CHECK(nodes.ok(), nodes.status().ToString());
+  return *std::move(nodes);
 }
 
 v1::ClusterStatus Cluster::Status() {
+  absl::StatusOr<v1::ClusterStatus> status = TryStatus();
+  SL_CHECK(status.ok(), status.status().ToString());
+  return *std::move(status);
+}
+
+absl::StatusOr<v1::NodeList> Cluster::TryListNodes() {
   grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(kAskTimeout));
+  v1::NodeList nodes;
+  SL_RETURN_IF_ERROR(FromGrpcStatus(admin_->ListNodes(&context, v1::ListNodesRequest(), &nodes)));
+  return nodes;
+}
+
+absl::StatusOr<v1::ClusterStatus> Cluster::TryStatus() {
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(kAskTimeout));
   v1::ClusterStatus reply;
-  const grpc::Status status = admin_->GetStatus(&context, v1::GetStatusRequest(), &reply);
-  SL_CHECK(status.ok(), status.error_message());
+  SL_RETURN_IF_ERROR(FromGrpcStatus(admin_->GetStatus(&context, v1::GetStatusRequest(), &reply)));
   return reply;
 }
 

@@ -2,6 +2,7 @@
 
 // A Shardline cluster of real processes on loopback, for one test.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,10 +32,13 @@ class Cluster {
  public:
   struct Options {
     int nodes = 3;
-    std::string memory = "2GiB";  // Of each node.
-    int threads = 1;              // Of each node.
-    std::string model_dir;        // Of every node; "%d" in it becomes the node's index.
-    bool proxied = false;         // Each node is reached through a TcpProxy.
+    std::string memory = "2GiB";       // Of each node.
+    int threads = 1;                   // Of each node.
+    std::string model_dir;             // Of every node; "%d" in it becomes the node's index.
+    bool proxied = false;              // Each node is reached through a TcpProxy.
+    std::string coordinator_data_dir;  // Empty: in directory().
+    std::vector<std::string> coordinator_arguments;  // Added to the coordinator's own.
+    std::vector<std::string> node_arguments;         // Added to every node's own.
   };
 
   explicit Cluster(const Options& options);
@@ -50,6 +54,8 @@ class Cluster {
 
   // Starts node `index` (again), with the data directory it had.
   void StartNode(int index);
+  // Starts the coordinator (again), with the address and the data directory it had.
+  void StartCoordinator();
 
   // Loads and proves a model; returns when it is ready or failed.
   absl::Status LoadModel(const v1::LoadModelRequest& request);
@@ -59,8 +65,12 @@ class Cluster {
   Answer Generate(const v1::GenerateRequest& request,
                   const std::function<void(int count)>& on_token = {});
 
+  // REQUIRES: the coordinator is up.
   v1::NodeList ListNodes();
   v1::ClusterStatus Status();
+  // As they are, also while the coordinator is away.
+  absl::StatusOr<v1::NodeList> TryListNodes();
+  absl::StatusOr<v1::ClusterStatus> TryStatus();
 
   // Asks the coordinator until `condition` is true; false after `timeout`.
   bool Until(absl::Duration timeout, const std::function<bool(Cluster&)>& condition);
@@ -70,6 +80,7 @@ class Cluster {
   // What went wrong where, for a failure message.
   std::string Logs() const;
 
+  // Any thread; so are Generate, TryListNodes and TryStatus.
   v1::Inference::Stub& inference() { return *inference_; }
   v1::Admin::Stub& admin() { return *admin_; }
 
