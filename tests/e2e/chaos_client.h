@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/id.h"
 #include "tests/e2e/chaos_plan.h"
@@ -38,13 +39,14 @@ struct ClientReport {
   absl::Status status;              // What ended it.
   std::vector<SessionId> sessions;  // Every one that was started for it; more than one is rare.
   std::vector<int32_t> tokens;
+  std::string text;
   int restarts = 0;                     // Attempts that took over, as told by events.
   int reattaches = 0;                   // Successful ones.
   int refusals = 0;                     // Before it was accepted.
   absl::Duration took;                  // The last call, from asking to its end.
   std::vector<std::string> violations;  // Empty: it saw nothing wrong.
 };
-std::string_view OutcomeName(ClientReport::Outcome outcome);
+absl::string_view OutcomeName(ClientReport::Outcome outcome);
 
 // Runs one planned session to its end. `tokens_seen` counts the tokens of all clients. Blocks for
 // at most the session's deadline and some seconds; a call that is not over by then is a violation.

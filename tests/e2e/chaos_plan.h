@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "shardline/v1/inference.pb.h"
 
@@ -40,9 +40,9 @@ enum class Fault {
   kLeave,        // A client hangs up.
   kDeadline,     // A request has too little time.
 };
-std::string_view FaultName(Fault fault);
+absl::string_view FaultName(Fault fault);
 // The names, comma-separated; "all" or "none". Invalid argument for another word, naming it.
-absl::StatusOr<std::set<Fault>> ParseFaults(std::string_view names);
+absl::StatusOr<std::set<Fault>> ParseFaults(absl::string_view names);
 std::set<Fault> AllFaults();
 
 struct PlannedSession {

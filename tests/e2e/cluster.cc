@@ -71,7 +71,7 @@ Cluster::~Cluster() {
   if (failed) std::fprintf(stderr, "%s", Logs().c_str());
   nodes_.clear();
   coordinator_.reset();
-  if (!failed) std::filesystem::remove_all(directory_);
+  if (!failed && !keep_files_) std::filesystem::remove_all(directory_);
 }
 
 std::string Cluster::NodeName(int index) const {

@@ -46,6 +46,7 @@ class Cluster {
 
   const std::string& directory() const { return directory_; }
   const std::string& coordinator_address() const { return coordinator_address_; }
+  int node_count() const { return options_.nodes; }
   std::string NodeName(int index) const;
   Process& node(int index) { return *nodes_[static_cast<size_t>(index)]; }
   Process& coordinator() { return *coordinator_; }
@@ -77,6 +78,9 @@ class Cluster {
 
   CommandResult Shardctl(std::vector<std::string> arguments);
 
+  // Logs and stores stay on disk when the cluster is gone; they do anyway when a test fails.
+  void KeepFiles() { keep_files_ = true; }
+
   // What went wrong where, for a failure message.
   std::string Logs() const;
 
@@ -87,6 +91,7 @@ class Cluster {
  private:
   const Options options_;
   const std::string directory_;
+  bool keep_files_ = false;
   std::string coordinator_address_;
   std::unique_ptr<Process> coordinator_;
   std::vector<std::unique_ptr<Process>> nodes_;
