@@ -60,11 +60,12 @@ class StallMeter {
 // to wait for a core as long as the meter's thread had to.
 absl::Duration Slack(absl::Duration stall_max) { return absl::Milliseconds(100) + 4 * stall_max; }
 
-v1::LoadModelRequest Load(int shards, int sessions_max) {
+v1::LoadModelRequest Load(int shards, int replicas, int sessions_max) {
   v1::LoadModelRequest request;
   request.set_path(GoldenModelPath());
   request.set_name("chaos");
   request.set_shards(static_cast<uint32_t>(shards));
+  request.set_replicas(static_cast<uint32_t>(replicas));
   request.set_context_tokens_max(kContextTokens);
   request.set_sessions_max(static_cast<uint32_t>(sessions_max));
   return request;
@@ -183,7 +184,7 @@ ChaosReport Sum(const std::vector<ChaosReport>& reports) {
 
 std::vector<ReferenceAnswer> AnswerAlone(const std::vector<Recipe>& recipes) {
   Cluster cluster({.nodes = 1, .threads = 2});
-  const absl::Status loaded = cluster.LoadModel(Load(1, 2));
+  const absl::Status loaded = cluster.LoadModel(Load(1, 1, 2));
   SL_CHECK(loaded.ok(), loaded.ToString());
   std::vector<ReferenceAnswer> answers;
   for (const Recipe& recipe : recipes) {
@@ -202,7 +203,8 @@ ChaosReport RunChaos(const ChaosOptions& options, const std::vector<Recipe>& rec
   const ChaosPlan plan = MakeChaosPlan(options);
   Cluster cluster({.nodes = options.nodes, .memory = "1GiB", .proxied = true});
   report.directory = cluster.directory();
-  const absl::Status loaded = cluster.LoadModel(Load(options.shards, options.concurrency + 2));
+  const absl::Status loaded =
+      cluster.LoadModel(Load(options.shards, options.replicas, options.concurrency + 2));
   SL_CHECK(loaded.ok(), loaded.ToString());
 
   StallMeter meter;

@@ -51,9 +51,10 @@ int Run(const Command& command) {
     for (const std::string& violation : report.violations) std::printf("  %s\n", violation.c_str());
     if (!report.violations.empty()) {
       std::printf(
-          "  again: shardline-chaos --sessions %d --seed %lu --faults %s --nodes %d; logs: %s\n",
+          "  again: shardline-chaos --sessions %d --seed %lu --faults %s --nodes %d --shards %d "
+          "--replicas %d; logs: %s\n",
           round.sessions, static_cast<unsigned long>(round.seed), command.faults.c_str(),
-          round.nodes, report.directory.c_str());
+          round.nodes, round.shards, round.replicas, report.directory.c_str());
     }
     std::fflush(stdout);
   }
@@ -73,6 +74,8 @@ int Main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(1, 26));
   app.add_option("--shards", command.round.shards, "Stages of a route; other nodes are spare")
+      ->capture_default_str();
+  app.add_option("--replicas", command.round.replicas, "Nodes that hold each range of layers")
       ->capture_default_str();
   app.add_option("--concurrency", command.round.concurrency, "Clients at once")
       ->capture_default_str()

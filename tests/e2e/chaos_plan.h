@@ -71,7 +71,8 @@ struct ChaosOptions {
   int sessions = 100;  // Of a round.
   int concurrency = 6;
   int nodes = 4;
-  int shards = 3;  // The other nodes are spare.
+  int shards = 3;    // The other nodes are spare.
+  int replicas = 1;  // Nodes that hold each range.
   int recipes = 24;
   std::set<Fault> faults = AllFaults();
   // What a pause is drawn from, in leases of 1.5 s.

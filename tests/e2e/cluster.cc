@@ -154,14 +154,19 @@ absl::Status Cluster::UnloadModel(const std::string& name) {
 }
 
 Answer Cluster::Generate(const v1::GenerateRequest& request,
-                         const std::function<void(int)>& on_token) {
+                         const std::function<void(int)>& on_token,
+                         const std::function<void(const v1::GenerateStarted&)>& on_started) {
   Answer answer;
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(absl::Minutes(3)));
   auto reader = inference_->Generate(&context, request);
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
-    if (event.has_started()) answer.started = event.started();
+    if (event.has_started()) {
+      answer.started = event.started();
+      if (on_started) on_started(answer.started);
+    }
+    if (event.has_restarted()) answer.restarts.push_back(event.restarted());
     if (event.has_token()) {
       answer.tokens.push_back(event.token().token().token());
       answer.digests.push_back(event.token().token().logits_digest());
@@ -175,6 +180,26 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
   }
   answer.status = FromGrpcStatus(reader->Finish());
   return answer;
+}
+
+v1::TokenIds Cluster::Tokenize(const std::string& text) {
+  grpc::ClientContext context;
+  v1::TokenizeRequest request;
+  request.set_text(text);
+  v1::TokenizeReply reply;
+  const grpc::Status status = inference_->Tokenize(&context, request, &reply);
+  SL_CHECK(status.ok(), status.error_message());
+  v1::TokenIds ids;
+  *ids.mutable_ids() = reply.ids();
+  return ids;
+}
+
+v1::ShardList Cluster::ListShards() {
+  grpc::ClientContext context;
+  v1::ShardList shards;
+  const grpc::Status status = admin_->ListShards(&context, v1::ListShardsRequest(), &shards);
+  SL_CHECK(status.ok(), status.error_message());
+  return shards;
 }
 
 v1::NodeList Cluster::ListNodes() {

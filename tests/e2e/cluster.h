@@ -25,6 +25,7 @@ struct Answer {
   std::vector<uint64_t> digests;  // Of the logits, if asked for.
   std::string text;
   v1::GenerateStarted started;
+  std::vector<v1::GenerateRestarted> restarts;
   std::optional<v1::GenerateEnd> end;
 };
 
@@ -62,13 +63,16 @@ class Cluster {
   absl::Status LoadModel(const v1::LoadModelRequest& request);
   absl::Status UnloadModel(const std::string& name);
 
-  // One whole answer. `on_token` runs after every token event.
+  // One whole answer. `on_token` runs after every token event, `on_started` before the first.
   Answer Generate(const v1::GenerateRequest& request,
-                  const std::function<void(int count)>& on_token = {});
+                  const std::function<void(int count)>& on_token = {},
+                  const std::function<void(const v1::GenerateStarted&)>& on_started = {});
+  v1::TokenIds Tokenize(const std::string& text);
 
   // REQUIRES: the coordinator is up.
   v1::NodeList ListNodes();
   v1::ClusterStatus Status();
+  v1::ShardList ListShards();
   // As they are, also while the coordinator is away.
   absl::StatusOr<v1::NodeList> TryListNodes();
   absl::StatusOr<v1::ClusterStatus> TryStatus();
