@@ -54,6 +54,8 @@ class Client {
     request_ = recipe.request;
     request_.set_new_tokens_max(planned.tokens);
     request_.set_deadline_ms(absl::ToInt64Milliseconds(planned.deadline));
+    static std::atomic<int64_t> keys = 0;
+    if (planned.keyed) request_.set_idempotency_key(absl::StrCat("chaos-", ++keys));
   }
 
   ClientReport Run() {
@@ -70,8 +72,8 @@ class Client {
  private:
   // One call; false when it should be tried again.
   bool Ask() {
-    const bool attached_before = !report_.sessions.empty();
-    if (attached_before) {
+    attached_ = !report_.sessions.empty();
+    if (attached_) {
       v1::Reattach* reattach = request_.mutable_reattach();
       reattach->set_session(report_.sessions.back().value());
       reattach->mutable_tokens_held()->Assign(report_.tokens.begin(), report_.tokens.end());
@@ -86,7 +88,7 @@ class Client {
     while (reader->Read(&event)) OnEvent(event, context);
     report_.status = FromGrpcStatus(reader->Finish());
     report_.took = SystemClock()->Now() - asked;
-    if (started_ && attached_before) ++report_.reattaches;
+    if (started_ && attached_) ++report_.reattaches;
     return Judge();
   }
 
@@ -190,6 +192,11 @@ class Client {
       return false;
     }
     if (connection_lost) return false;
+    // Completed while its client was away, and without a key nobody kept the answer.
+    if (attached_ && !planned_.keyed && absl::IsNotFound(status)) {
+      report_.outcome = Outcome::kLost;
+      return true;
+    }
     report_.outcome = Outcome::kFailed;
     if (!MayEndASession(kind)) Violation("no fault may end a session like this");
     return true;
@@ -213,6 +220,7 @@ class Client {
   ClientReport report_;
   std::optional<v1::GenerateEnd> end_;  // Of this call.
   bool started_ = false;                // By this call.
+  bool attached_ = false;               // This call goes on with a session.
   bool left_ = false;
   bool cancelled_ = false;
 };

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/failure.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
 
@@ -18,9 +19,11 @@ using Records = std::map<uint64_t, std::map<uint64_t, v1::LedgerRecord>>;  // [s
 
 constexpr absl::Duration kAskTimeout = absl::Seconds(30);
 
-// Whether the ledger may say `state` about a session whose client saw `outcome`.
-bool Agrees(Outcome outcome, const std::string& state) {
-  switch (outcome) {
+// Whether the ledger may say `state` about a session whose client saw `client`.
+bool Agrees(const ClientReport& client, const std::string& state) {
+  // "Complete, but its record was not written in time": it may be by now.
+  if (FailureKindOf(client.status) == FailureKind::kUncertain) return true;
+  switch (client.outcome) {
     case Outcome::kCompleted:
       return state == "completed";
     case Outcome::kCancelled:
@@ -93,7 +96,7 @@ void CheckOutcome(const ClientReport& client, const Records& records, ChaosRepor
     return;
   }
   const v1::LedgerRecord& last = found->second.rbegin()->second;
-  if (!Agrees(client.outcome, last.state())) {
+  if (!Agrees(client, last.state())) {
     report.violations.push_back(absl::StrCat("ledger: session ", session, " is ", last.state(),
                                              ", its client saw ", OutcomeName(client.outcome), ": ",
                                              client.status.ToString()));

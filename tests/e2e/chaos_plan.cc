@@ -81,6 +81,7 @@ PlannedSession DrawSession(const ChaosOptions& options, Draw& draw) {
   PlannedSession session;
   session.recipe = draw.Between(0, options.recipes - 1);
   session.tokens = static_cast<uint32_t>(draw.Between(8, static_cast<int>(kRecipeTokens)));
+  session.keyed = draw.Chance(70);
   session.deadline = options.deadline;
   const int dice = draw.Between(1, 100);
   session.at_token = static_cast<uint32_t>(draw.Between(1, static_cast<int>(session.tokens) - 1));

@@ -52,6 +52,7 @@ struct PlannedSession {
   uint32_t tokens = 0;  // Asked for; the answer is that much of the recipe's.
   Client client = Client::kPatient;
   uint32_t at_token = 0;  // When it cancels or leaves: after that many.
+  bool keyed = false;     // With an idempotency key, so that a finished answer can be had again.
   absl::Duration deadline;
 };
 
