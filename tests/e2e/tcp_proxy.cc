@@ -116,6 +116,9 @@ TcpProxy::Orders TcpProxy::TakeOrders() {
 
 void TcpProxy::Run() {
   while (true) {
+    std::vector<pollfd> fds = Interests(SystemClock()->Now());
+    poll(fds.data(), fds.size(), WaitMs(SystemClock()->Now()));
+    // Taken after the wait: what was ordered before some bytes were sent holds for them.
     const Orders orders = TakeOrders();
     if (orders.stop) return;
     std::copy(std::begin(orders.cut), std::end(orders.cut), std::begin(cut_));
@@ -125,25 +128,6 @@ void TcpProxy::Run() {
       for (const Connection& connection : connections_) Close(connection, /*reset=*/true);
       connections_.clear();
     }
-
-    const Instant now = SystemClock()->Now();
-    std::vector<pollfd> fds = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
-    for (const Connection& connection : connections_) {
-      short client = 0;
-      short target = 0;
-      if (!cut_[kToTarget]) {
-        client |= ReadEvents(connection.flows[kToTarget]);
-        target |= WriteEvents(connection.flows[kToTarget], now);
-      }
-      if (!cut_[kFromTarget]) {
-        target |= ReadEvents(connection.flows[kFromTarget]);
-        client |= WriteEvents(connection.flows[kFromTarget], now);
-      }
-      // A socket that nothing is wanted of is not asked: it would tell of hang-ups for ever.
-      fds.push_back({client != 0 ? connection.client : -1, client, 0});
-      fds.push_back({target != 0 ? connection.target : -1, target, 0});
-    }
-    poll(fds.data(), fds.size(), WaitMs(now));
     size_t i = 2;
     for (auto connection = connections_.begin(); connection != connections_.end(); i += 2) {
       if (Move(*connection, fds[i].revents, fds[i + 1].revents, SystemClock()->Now())) {
@@ -154,6 +138,26 @@ void TcpProxy::Run() {
     }
     if (fds[1].revents != 0) Accept(orders.target_port);
   }
+}
+
+std::vector<pollfd> TcpProxy::Interests(Instant now) const {
+  std::vector<pollfd> fds = {{wake_, POLLIN, 0}, {listener_, POLLIN, 0}};
+  for (const Connection& connection : connections_) {
+    short client = 0;
+    short target = 0;
+    if (!cut_[kToTarget]) {
+      client |= ReadEvents(connection.flows[kToTarget]);
+      target |= WriteEvents(connection.flows[kToTarget], now);
+    }
+    if (!cut_[kFromTarget]) {
+      target |= ReadEvents(connection.flows[kFromTarget]);
+      client |= WriteEvents(connection.flows[kFromTarget], now);
+    }
+    // A socket that nothing is wanted of is not asked: it would tell of hang-ups for ever.
+    fds.push_back({client != 0 ? connection.client : -1, client, 0});
+    fds.push_back({target != 0 ? connection.target : -1, target, 0});
+  }
+  return fds;
 }
 
 void TcpProxy::Accept(uint16_t target_port) {

@@ -4,7 +4,7 @@
 // stay open and carry nothing more, and new ones are accepted and carry nothing; neither end sees
 // a reset until it is mended. Or it resets what it carries, at once or in the middle of a message.
 //
-// All calls from any thread; they take effect within a millisecond or so.
+// All calls from any thread; they hold for every byte that is sent after they returned.
 
 #include <cstdint>
 #include <deque>
@@ -82,6 +82,8 @@ class TcpProxy {
   void Order(void (*change)(Orders&, int64_t), int64_t argument = 0) ABSL_LOCKS_EXCLUDED(mu_);
   Orders TakeOrders() ABSL_LOCKS_EXCLUDED(mu_);
   void Run();
+  // What to wait for: the wake-up, the listener, then two sockets a connection.
+  std::vector<pollfd> Interests(Instant now) const;
   void Accept(uint16_t target_port);
   // What `flow` waits for, as poll events of its two sockets.
   static short ReadEvents(const Flow& flow);
