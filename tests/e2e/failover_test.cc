@@ -26,20 +26,34 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr LayerRange kRanges[] = {{0, 10}, {10, 21}, {21, 30}};
+// Nodes of so much memory hold one of these ranges each, and two of them not the whole model.
+constexpr char kTightMemory[] = "90MiB";
+const std::vector<LayerRange> kTightRanges = {{0, 7}, {7, 19}, {19, 30}};
 constexpr absl::Duration kHealMax = absl::Seconds(30);
 
-absl::Status Load(Cluster& cluster, uint32_t replicas = 1) {
+v1::LoadModelRequest InRanges(const std::vector<LayerRange>& ranges) {
   v1::LoadModelRequest request;
   request.set_path(GoldenModelPath());
   request.set_name("smollm2");
   request.set_context_tokens_max(1024);
-  request.set_replicas(replicas);
-  for (const LayerRange range : kRanges) {
+  for (const LayerRange& range : ranges) {
     v1::LayerRange* added = request.add_ranges();
     added->set_begin(range.begin);
     added->set_end(range.end);
   }
+  return request;
+}
+
+absl::Status Load(Cluster& cluster, uint32_t replicas = 1) {
+  v1::LoadModelRequest request = InRanges({{0, 10}, {10, 21}, {21, 30}});
+  request.set_replicas(replicas);
+  return cluster.LoadModel(request);
+}
+
+absl::Status LoadTightly(Cluster& cluster) {
+  v1::LoadModelRequest request = InRanges(kTightRanges);
+  request.set_context_tokens_max(512);
+  request.set_sessions_max(1);
   return cluster.LoadModel(request);
 }
 
@@ -150,8 +164,8 @@ INSTANTIATE_TEST_SUITE_P(HeadMiddleLast, FailoverTest, ::testing::Values(0, 1, 2
                          });
 
 TEST_F(FailoverTest, ARestartedNodeTakesItsLayersUpAgain) {
-  Cluster cluster({.nodes = 3, .memory = "100MiB"});  // No room for the layers of another one.
-  ASSERT_THAT(Load(cluster), IsOk());
+  Cluster cluster({.nodes = 3, .memory = kTightMemory});
+  ASSERT_THAT(LoadTightly(cluster), IsOk());
   const v1::GenerateRequest request = Greedy("The quick brown fox", 64);
   const Answer calm = cluster.Generate(request);
   ASSERT_THAT(calm.status, IsOk());
@@ -162,6 +176,19 @@ TEST_F(FailoverTest, ARestartedNodeTakesItsLayersUpAgain) {
   });
   ExpectSame(run.answer, calm);
   EXPECT_EQ(run.answer.restarts.size(), 1u);
+}
+
+TEST_F(FailoverTest, WhenNobodyCanTakeItsPlaceTheRequestEndsByItsDeadline) {
+  Cluster cluster({.nodes = 3, .memory = kTightMemory});
+  ASSERT_THAT(LoadTightly(cluster), IsOk());
+  v1::GenerateRequest request = Greedy("The quick brown fox", 200);
+  request.set_deadline_ms(5000);
+  const Disturbed run(cluster, request, 1, 10,
+                      [&](int victim) { cluster.node(victim).Signal(SIGKILL); });
+  EXPECT_FALSE(run.answer.status.ok());
+  EXPECT_FALSE(run.answer.end.has_value()) << "a failure must not look like an answer";
+  EXPECT_THAT(std::string(run.answer.status.message()), HasSubstr(cluster.NodeName(run.victim)));
+  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
 TEST_F(FailoverTest, TheSurvivorsTakeTheLayersOfANodeThatStaysAway) {
