@@ -14,6 +14,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/failure.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
 #include "tests/e2e/chaos_faults.h"
@@ -152,6 +153,12 @@ std::string Summary(const ChaosReport& report) {
   for (const auto& [outcome, count] : report.outcomes) {
     absl::StrAppend(&line, " ", count, " ", OutcomeName(outcome));
   }
+  const char* before = " (";
+  for (const auto& [kind, count] : report.failures) {
+    absl::StrAppend(&line, before, count, " ", kind);
+    before = ", ";
+  }
+  if (!report.failures.empty()) line += ")";
   absl::StrAppend(&line, "; ", report.tokens, " tokens, ", report.restarts, " restarts (",
                   report.completed_after_restart, " completed), ", report.reattaches,
                   " re-attached; faults:");
@@ -169,6 +176,7 @@ ChaosReport Sum(const std::vector<ChaosReport>& reports) {
   for (const ChaosReport& report : reports) {
     sum.sessions += report.sessions;
     for (const auto& [outcome, count] : report.outcomes) sum.outcomes[outcome] += count;
+    for (const auto& [kind, count] : report.failures) sum.failures[kind] += count;
     for (const auto& [fault, count] : report.faults) sum.faults[fault] += count;
     sum.restarts += report.restarts;
     sum.completed_after_restart += report.completed_after_restart;
@@ -226,6 +234,9 @@ ChaosReport RunChaos(const ChaosOptions& options, const std::vector<Recipe>& rec
     report.reattaches += client.reattaches;
     if (client.restarts > 0 && client.outcome == Outcome::kCompleted) {
       ++report.completed_after_restart;
+    }
+    if (client.outcome == Outcome::kFailed) {
+      ++report.failures[std::string(FailureKindName(FailureKindOf(client.status)))];
     }
     if (client.outcome == Outcome::kCancelled) ++report.faults[Fault::kCancel];
     if (client.outcome == Outcome::kLeft) ++report.faults[Fault::kLeave];

@@ -25,6 +25,7 @@ struct ChaosReport {
   uint64_t seed = 0;
   int sessions = 0;
   std::map<ClientReport::Outcome, int> outcomes;
+  std::map<std::string, int> failures;  // Of the failed ones, by kind.
   std::map<Fault, int> faults;
   int restarts = 0;
   int completed_after_restart = 0;

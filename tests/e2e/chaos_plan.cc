@@ -100,7 +100,7 @@ PlannedFault DrawFault(const ChaosOptions& options, const std::vector<Fault>& ba
   PlannedFault fault;
   fault.fault = bag[static_cast<size_t>(draw.Between(0, static_cast<int>(bag.size()) - 1))];
   fault.node = draw.Between(0, options.nodes - 1);
-  fault.after_tokens = draw.Between(5, 80);
+  fault.after_tokens = draw.Between(10, 200);
   fault.control_path = draw.Chance(50);
   fault.towards_node = draw.Chance(50);
   fault.bytes = draw.Between(1, 8000);
