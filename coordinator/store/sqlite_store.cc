@@ -42,7 +42,7 @@ class SqliteStore final : public Store {
                                               const AttemptRecord& record,
                                               absl::Span<const int32_t> tokens) override;
   absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) override;
-  absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() override;
+  absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() override;
   absl::StatusOr<int64_t> FenceAllOpen(Term term) override;
   absl::StatusOr<int64_t> EndAbandoned(Term term) override;
   absl::StatusOr<std::vector<LedgerEntry>> ListRecords(const LedgerQuery& query) override;
@@ -242,9 +242,9 @@ absl::StatusOr<std::optional<AttemptRecord>> SqliteStore::FindAttempt(const Atte
   return record;
 }
 
-absl::StatusOr<std::vector<OpenAttempt>> SqliteStore::OpenAttempts() {
+absl::StatusOr<std::vector<UnfinishedAttempt>> SqliteStore::OpenAttempts() {
   SL_ASSIGN_OR_RETURN(std::vector<Open> all, ledger_.AllOpen());
-  std::vector<OpenAttempt> open;
+  std::vector<UnfinishedAttempt> open;
   for (Open& attempt : all) {
     open.push_back({.key = attempt.key, .term = attempt.term, .route = std::move(attempt.route)});
   }

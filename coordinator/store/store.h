@@ -85,7 +85,7 @@ struct Admission {
   std::vector<int32_t> tokens;
 };
 
-struct OpenAttempt {
+struct UnfinishedAttempt {
   AttemptKey key;
   Term term;
   std::string route;
@@ -173,7 +173,7 @@ class Store {
                                                       const AttemptRecord& record,
                                                       absl::Span<const int32_t> tokens) = 0;
   virtual absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) = 0;
-  virtual absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() = 0;
+  virtual absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() = 0;
   // Takeover: every open attempt becomes FENCED; says how many. An old epoch is never adopted. The
   // sessions stay without outcome: a client that comes back goes on with a new epoch.
   virtual absl::StatusOr<int64_t> FenceAllOpen(Term term) = 0;

@@ -248,8 +248,8 @@ absl::StatusOr<std::optional<AttemptRecord>> MemoryStore::FindAttempt(const Atte
   return std::optional<AttemptRecord>(AttemptRecord());
 }
 
-absl::StatusOr<std::vector<OpenAttempt>> MemoryStore::OpenAttempts() {
-  std::vector<OpenAttempt> open;
+absl::StatusOr<std::vector<UnfinishedAttempt>> MemoryStore::OpenAttempts() {
+  std::vector<UnfinishedAttempt> open;
   for (const auto& [id, session] : sessions_) {
     if (!session.open) continue;
     open.push_back({.key = {id, session.open->epoch},

@@ -56,7 +56,7 @@ class MemoryStore final : public Store {
                                               const AttemptRecord& record,
                                               absl::Span<const int32_t> tokens) override;
   absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) override;
-  absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() override;
+  absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() override;
   absl::StatusOr<int64_t> FenceAllOpen(Term term) override;
   absl::StatusOr<int64_t> EndAbandoned(Term term) override;
   absl::StatusOr<std::vector<LedgerEntry>> ListRecords(const LedgerQuery& query) override;

@@ -50,7 +50,7 @@ std::string Text(const Admission& admission) {
   for (const int32_t token : admission.tokens) absl::StrAppend(&text, " ", token);
   return text;
 }
-std::string Text(const OpenAttempt& open) {
+std::string Text(const UnfinishedAttempt& open) {
   return absl::StrCat(Text(open.key), " of ", open.term.value(), " on ", open.route);
 }
 std::string Text(const LedgerEntry& entry) {
