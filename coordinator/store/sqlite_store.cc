@@ -91,7 +91,7 @@ class SqliteStore final : public Store {
   absl::StatusOr<SessionId> Floor() override;
   absl::StatusOr<SessionId> RaiseFloor(Term term, absl::Duration retention) override;
   absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) override;
-  absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() override;
+  absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() override;
   absl::StatusOr<int64_t> FenceAllOpen(Term term) override;
   absl::StatusOr<PlanEpoch> CreatePlan(Term term, std::string_view text) override;
   absl::StatusOr<std::optional<StoredPlan>> LatestPlan() override;
@@ -344,15 +344,15 @@ absl::StatusOr<std::optional<AttemptRecord>> SqliteStore::FindAttempt(const Atte
                                                     .detail = open ? std::string() : find.Text(4)});
 }
 
-absl::StatusOr<std::vector<OpenAttempt>> SqliteStore::OpenAttempts() {
+absl::StatusOr<std::vector<UnfinishedAttempt>> SqliteStore::OpenAttempts() {
   SL_ASSIGN_OR_RETURN(SqliteStatement find,
                       db_->Prepare("SELECT session, epoch, term, route FROM attempts "
                                    "WHERE state = 0 ORDER BY session"));
-  std::vector<OpenAttempt> open;
+  std::vector<UnfinishedAttempt> open;
   while (true) {
     SL_ASSIGN_OR_RETURN(const bool row, find.Step());
     if (!row) return open;
-    open.push_back(OpenAttempt{.key = {SessionId(find.Unsigned(0)), Epoch(find.Unsigned(1))},
+    open.push_back(UnfinishedAttempt{.key = {SessionId(find.Unsigned(0)), Epoch(find.Unsigned(1))},
                                .term = Term(find.Unsigned(2)),
                                .route = find.Text(3)});
   }

@@ -84,7 +84,7 @@ struct Admission {
   std::vector<int32_t> tokens;
 };
 
-struct OpenAttempt {
+struct UnfinishedAttempt {
   AttemptKey key;
   Term term;
   std::string route;
@@ -159,7 +159,7 @@ class Store {
                                                       const AttemptRecord& record,
                                                       absl::Span<const int32_t> tokens) = 0;
   virtual absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) = 0;
-  virtual absl::StatusOr<std::vector<OpenAttempt>> OpenAttempts() = 0;
+  virtual absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() = 0;
   // Takeover: every open attempt becomes FENCED; says how many. An old epoch is never adopted.
   virtual absl::StatusOr<int64_t> FenceAllOpen(Term term) = 0;
 

@@ -227,7 +227,7 @@ TEST_F(SqliteStoreTest, AFullDiskIsATypedRefusalThatWritesNothing) {
   const auto open = store->OpenAttempts();
   EXPECT_EQ(open->size(), granted);
   // Every attempt has room for its record, whatever it says.
-  for (const OpenAttempt& attempt : *open) {
+  for (const UnfinishedAttempt& attempt : *open) {
     const AttemptRecord record{.state = AttemptState::kFailed,
                                .prompt_tokens = 1u << 31,
                                .tokens = 1u << 31,
