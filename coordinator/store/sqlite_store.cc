@@ -93,6 +93,8 @@ class SqliteStore final : public Store {
   absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) override;
   absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() override;
   absl::StatusOr<int64_t> FenceAllOpen(Term term) override;
+  absl::Status RaiseGeneration(Term) override { return absl::UnimplementedError("generations"); }
+  absl::StatusOr<int64_t> EndAbandoned(Term) override { return 0; }
   absl::StatusOr<PlanEpoch> CreatePlan(Term term, std::string_view text) override;
   absl::StatusOr<std::optional<StoredPlan>> LatestPlan() override;
   absl::StatusOr<std::vector<StoredPlan>> Plans() override;
@@ -446,26 +448,6 @@ absl::StatusOr<std::optional<std::string>> SqliteStore::FindManifest(const FileK
 }
 
 }  // namespace
-
-std::string_view AttemptStateName(AttemptState state) {
-  switch (state) {
-    case AttemptState::kOpen:
-      return "open";
-    case AttemptState::kCompleted:
-      return "completed";
-    case AttemptState::kFailed:
-      return "failed";
-    case AttemptState::kCancelled:
-      return "cancelled";
-    case AttemptState::kExpired:
-      return "expired";
-    case AttemptState::kFenced:
-      return "fenced";
-    case AttemptState::kUnverified:
-      return "unverified";
-  }
-  return "unknown";
-}
 
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& path,
                                                        const SqliteStoreOptions& options) {

@@ -10,8 +10,9 @@
 // Errors: kStaleEpoch when a later term exists. kOverloaded (resource exhausted) when the disk is
 // full or another process holds the file: nothing was written, and a later try may succeed. A
 // grant reserves the room of its terminal record in the file, so it is grants that are refused
-// first. Data loss, naming the file, when it is damaged. Internal for an I/O error: stop, do not
-// try again.
+// first. Data loss, naming the file, when it is damaged. Internal for an I/O error: after either of
+// these StoreIsBroken() is true, nobody knows what the disk holds, and every further write is
+// refused until the store is opened anew: stop, do not try again.
 
 #include <cstdint>
 #include <memory>
@@ -61,7 +62,7 @@ struct AttemptGrant {
   absl::Duration budget;    // What was left of the request's deadline.
   uint32_t tokens_max = 0;  // New tokens at most; their room is reserved when they are kept.
   // The record of the attempt this one takes the place of, if that is still open; a plain kFenced
-  // when absent.
+  // when absent. REQUIRES: terminal and not completed, for it is not the session's outcome.
   std::optional<AttemptRecord> previous;
 };
 
@@ -109,7 +110,9 @@ struct LedgerQuery {
   uint64_t limit = 100;
 };
 
-// What a walk over the whole ledger found. `work = billed + wasted`, or it is a problem.
+// What a walk over the whole ledger found. Billed are the tokens of completed records; wasted is
+// the work of all others, and what completed ones worked beyond their tokens (prompts, and tokens
+// made again). So `work = billed + wasted`; a record billed for more than its work is a problem.
 struct LedgerVerdict {
   std::vector<std::string> problems;  // Each names its record. Empty: sound.
   uint64_t records = 0;
@@ -127,6 +130,11 @@ struct StoredPlan {
 
 // How many incarnations NextIncarnationBlock hands out at once.
 inline constexpr uint64_t kIncarnationBlockSize = 1000000;
+// The most sessions that one RaiseFloor forgets.
+inline constexpr uint64_t kFloorStepMax = 10000;
+
+// True of an error after which the store takes no more writes: the caller stops.
+bool StoreIsBroken(const absl::Status& status);
 
 class Store {
  public:
@@ -135,44 +143,59 @@ class Store {
   // Begins a reign: one above every term before it. Writes with older terms are refused from
   // here on.
   virtual absl::StatusOr<Term> BeginTerm() = 0;
+  // For a ledger restored from a backup, which has forgotten what it granted since: ends every
+  // session without outcome as FAILED, and goes on with numbers no lost one can have had: session
+  // ids, incarnations and plan epochs of a new generation, terms above `term_at_least` (any that a
+  // node or an operator has seen).
+  virtual absl::Status RaiseGeneration(Term term_at_least) = 0;
   // The first of kIncarnationBlockSize node incarnations that nobody was given before.
   virtual absl::StatusOr<Incarnation> NextIncarnationBlock(Term term) = 0;
 
   // Ids rise: (ledger generation : 16, sequence : 48).
   virtual absl::StatusOr<SessionId> CreateSession(Term term) = 0;
-  // The session's next epoch, from 1. The same transaction closes the attempt that was open as
-  // FENCED. NotFound: no such session. FailedPrecondition: it has its outcome already.
+  // The session's next epoch, from 1. The same transaction closes the attempt that was open, with
+  // `grant.previous`. NotFound: no such session. FailedPrecondition: it has its outcome already.
   virtual absl::StatusOr<Epoch> GrantEpoch(Term term, const AttemptGrant& grant) = 0;
   // Both in one transaction, for the first attempt of a new session; `grant.session` is ignored.
   virtual absl::StatusOr<AttemptKey> CreateAndGrant(Term term, const AttemptGrant& grant) = 0;
   // As CreateAndGrant for a request nobody has made before. For one that is known by its key or by
   // its session: what became of it, or, when it has no outcome and no open attempt of this term,
   // the grant of its next epoch. A session with an open attempt of this term is `known`, not
-  // granted, and without outcome: it runs. kKeyConflict for another digest; kStaleEpoch for a
-  // session below the floor; NotFound for one that never was.
+  // granted, and without outcome: it runs. kKeyConflict for another digest, or a session under
+  // another key; kStaleEpoch for a session below the floor; NotFound for one that never was or is
+  // another tenant's; kInvalidRequest for a key or tenant that is too long.
   virtual absl::StatusOr<Admission> Admit(Term term, const AttemptGrant& grant,
                                           const RequestIdentity& identity) = 0;
   // OPEN to `record`, once. Returns the record that stands: the caller's, or an earlier one.
-  // `tokens` are kept iff the session has a key. A record other than kFenced is the session's
-  // outcome. REQUIRES: record.state is terminal. NotFound: no such attempt.
+  // `tokens` are kept iff the session has a key and the record is its outcome, which any but
+  // kFenced is. REQUIRES: record.state is terminal. NotFound: no such attempt.
   virtual absl::StatusOr<AttemptRecord> FinishAttempt(Term term, const AttemptKey& key,
                                                       const AttemptRecord& record,
                                                       absl::Span<const int32_t> tokens) = 0;
   virtual absl::StatusOr<std::optional<AttemptRecord>> FindAttempt(const AttemptKey& key) = 0;
   virtual absl::StatusOr<std::vector<UnfinishedAttempt>> OpenAttempts() = 0;
-  // Takeover: every open attempt becomes FENCED; says how many. An old epoch is never adopted.
+  // Takeover: every open attempt becomes FENCED; says how many. An old epoch is never adopted. The
+  // sessions stay without outcome: a client that comes back goes on with a new epoch.
   virtual absl::StatusOr<int64_t> FenceAllOpen(Term term) = 0;
+  // Ends every session that a term before this one left without outcome and that nobody has come
+  // back for: its next epoch is recorded as FAILED without having been granted, for an outcome is
+  // never FENCED. Says how many. Call it once the grace after a takeover is over.
+  virtual absl::StatusOr<int64_t> EndAbandoned(Term term) = 0;
 
   // Terminal records in ledger order.
   virtual absl::StatusOr<std::vector<LedgerEntry>> ListRecords(const LedgerQuery& query) = 0;
+  // How many match `session` and `state`; `after` and `limit` only cut a page out of them.
   virtual absl::StatusOr<uint64_t> CountRecords(const LedgerQuery& query) = 0;
+  // See LedgerAudit. Reads the whole ledger.
   virtual absl::StatusOr<LedgerVerdict> VerifyLedger() = 0;
 
   // Sessions below it are over, their records may be gone, and no request names them any more.
   virtual absl::StatusOr<SessionId> Floor() = 0;
-  // Raises the floor over the oldest sessions that are over for longer than `retention`; then
-  // forgets what lies below, keys included. The ledger's records stay: only keys, tokens and
-  // session rows go. Durable before anything is forgotten.
+  // Raises the floor over the oldest sessions that are over for longer than `retention`, at most
+  // kFloorStepMax of them a call; then forgets what lies below, keys included. The ledger's records
+  // stay: only keys, tokens and session rows go. Durable before anything is forgotten. A session's
+  // age counts from the first call after its end, by the monotonic clock, and anew after a restart
+  // of the coordinator: call it every minute or so.
   virtual absl::StatusOr<SessionId> RaiseFloor(Term term, absl::Duration retention) = 0;
 
   // Plans are immutable; the next epoch is one above the last.
