@@ -13,8 +13,8 @@ void FillLogits(uint32_t hidden, std::span<float> logits) {
   }
 }
 
-std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt, const SamplingParams& sampling,
-                                     int32_t count) {
+std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt,
+                                     const SamplingParams& sampling, int32_t count) {
   std::vector<int32_t> tokens(prompt.begin(), prompt.end());
   Sampler sampler(sampling, kVocabSize, prompt, {});
   std::array<std::vector<uint32_t>, kLayersTotal> cells;

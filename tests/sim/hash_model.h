@@ -33,7 +33,7 @@ inline uint32_t Embed(int32_t token) { return MixCell(77, static_cast<uint32_t>(
 void FillLogits(uint32_t hidden, std::span<float> logits);
 
 // What a session generates that nothing disturbs: `count` tokens.
-std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt, const SamplingParams& sampling,
-                                     int32_t count);
+std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt,
+                                     const SamplingParams& sampling, int32_t count);
 
 }  // namespace shardline::sim

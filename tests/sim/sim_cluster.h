@@ -25,7 +25,8 @@ class SimCoordinator;
 class SimNode;
 
 struct SimCluster {
-  explicit SimCluster(SimContext* sim) : context(sim), network(sim) {}
+  explicit SimCluster(SimContext* sim);
+  ~SimCluster();
 
   SimNode* NodeNamed(const NodeId& id) const;
   // The one that answers at the coordinator's address: the newest.
@@ -51,6 +52,7 @@ struct RunOrder {
   RunAttempt run;
   Term term;
   Incarnation incarnation;
+  SimCoordinator* asker = nullptr;
 };
 
 struct ShardOrder {
@@ -60,6 +62,27 @@ struct ShardOrder {
   int32_t kv_pages = 0;
 
   friend bool operator==(const ShardOrder&, const ShardOrder&) = default;
+};
+
+// A client's request, in the terms of inference.proto.
+struct GenerateWords {
+  std::vector<int32_t> prompt;
+  int32_t new_tokens_max = 0;
+  SamplingParams sampling;
+  absl::Duration budget;
+  std::string key;                   // Empty: not to be remembered.
+  std::optional<SessionId> session;  // The one to go on with.
+  std::vector<int32_t> tokens_held;
+};
+
+// What a client hears; exactly one of `started`, a token and `ended`.
+struct ClientWords {
+  std::optional<AttemptKey> started;
+  uint32_t index = 0;
+  int32_t token = -1;
+  bool ended = false;
+  absl::Status status;
+  uint32_t tokens = 0;  // Of a completed session.
 };
 
 struct WelcomeWords {

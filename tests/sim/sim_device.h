@@ -19,7 +19,7 @@ namespace shardline::sim {
 
 class SimDevice {
  public:
-  using Done = std::function<void(ComputeDone)>;
+  using Done = std::function<void(const ComputeJob&, ComputeDone)>;
 
   // `owner` outlives the device, and no job is finished in another life than it was given in.
   SimDevice(SimProcess* owner, LayerRange layers, int32_t pages_total);

@@ -41,8 +41,7 @@ void SimNetwork::Send(Stream* stream, int end, Action at_the_other_end) {
   Stream::Pipe& pipe = stream->pipes_[end];
   pipe.messages.push_back(std::move(at_the_other_end));
   const SimTime now = context_->queue.now();
-  pipe.last_arrival =
-      std::max(now + Delay(*from.process, *to.process), pipe.last_arrival + 1);
+  pipe.last_arrival = std::max(now + Delay(*from.process, *to.process), pipe.last_arrival + 1);
   context_->queue.At(pipe.last_arrival, nullptr, [stream, this, end] { Arrive(stream, end); });
 }
 
@@ -82,6 +81,11 @@ void SimNetwork::HangUp(Stream* stream, int end) {
     left.open = false;
     if (left.on_end) std::exchange(left.on_end, nullptr)();
   });
+  stream->ends_[end].open = false;
+  stream->ends_[end].on_end = nullptr;
+}
+
+void SimNetwork::Abandon(Stream* stream, int end) {
   stream->ends_[end].open = false;
   stream->ends_[end].on_end = nullptr;
 }
@@ -134,19 +138,18 @@ void SimNetwork::OnDeath(const SimProcess& process) {
 
 void SimNetwork::Carry(SimProcess* from, SimProcess* to, Action action, Action lost) {
   const uint32_t life = from->life();
-  context_->queue.At(context_->queue.now() + Delay(*from, *to), nullptr,
-                     [this, from, to, life, action = std::move(action),
-                      lost = std::move(lost)]() mutable {
-                       if (wire(*from, *to).cut) {
-                         held_[{from->number(), to->number()}].push_back(
-                             {.to = to, .action = std::move(action)});
-                         return;
-                       }
-                       if (from->life() != life && from->alive() && context_->rng.Chance(500)) {
-                         return;  // Died with the connection of its sender.
-                       }
-                       Land(from, to, std::move(action), std::move(lost));
-                     });
+  context_->queue.At(
+      context_->queue.now() + Delay(*from, *to), nullptr,
+      [this, from, to, life, action = std::move(action), lost = std::move(lost)]() mutable {
+        if (wire(*from, *to).cut) {
+          held_[{from->number(), to->number()}].push_back({.to = to, .action = std::move(action)});
+          return;
+        }
+        if (from->life() != life && from->alive() && context_->rng.Chance(500)) {
+          return;  // Died with the connection of its sender.
+        }
+        Land(from, to, std::move(action), std::move(lost));
+      });
 }
 
 void SimNetwork::Land(SimProcess* from, SimProcess* to, Action action, Action lost) {

@@ -30,9 +30,9 @@ struct Wire {
   SimTime delay_max = 200 * kMicrosecond;
   int late_per_mille = 0;  // A message that takes `late` longer.
   SimTime late = 0;
-  int repeat_per_mille = 0;   // A call that arrives twice, or a link frame.
-  int drop_per_mille = 0;     // Link frames only: a stream loses nothing.
-  int reorder_per_mille = 0;  // Link frames only.
+  int repeat_per_mille = 0;    // A call that arrives twice, or a link frame.
+  int drop_per_mille = 0;      // Link frames only: a stream loses nothing.
+  int reorder_per_mille = 0;   // Link frames only.
   int misroute_per_mille = 0;  // Link frames only: they arrive at another node.
   bool cut = false;
 };
@@ -79,6 +79,8 @@ class SimNetwork {
   void Send(Stream* stream, int end, Action at_the_other_end);
   // This end leaves: the other one is told after all that was sent before.
   void HangUp(Stream* stream, int end);
+  // This end leaves without a word: the other one may wait for ever.
+  void Abandon(Stream* stream, int end);
   // Breaks in the middle: what is on its way is lost, both ends are told.
   void Reset(Stream* stream);
   // Every stream between the two.
@@ -132,13 +134,12 @@ void SimNetwork::Call(SimProcess* from, SimProcess* to, SimTime timeout,
   };
   auto pending = std::make_shared<Pending>();
   pending->done = std::move(done);
-  const auto finish = [pending](absl::StatusOr<Reply> reply) {
-    if (std::exchange(pending->answered, true)) return;
+  const auto finish = [pending, from, life = from->life()](absl::StatusOr<Reply> reply) {
+    if (from->life() != life || std::exchange(pending->answered, true)) return;
     std::exchange(pending->done, nullptr)(std::move(reply));
   };
-  context_->queue.At(context_->queue.now() + timeout, from, [finish] {
-    finish(absl::DeadlineExceededError("no answer in time"));
-  });
+  context_->queue.At(context_->queue.now() + timeout, from,
+                     [finish] { finish(absl::DeadlineExceededError("no answer in time")); });
   const auto reset = [finish] { finish(absl::UnavailableError("connection reset")); };
   const auto ask = [this, from, to, serve, finish] {
     serve([this, from, to, finish](absl::StatusOr<Reply> reply) {

@@ -7,6 +7,7 @@
 #include "base/version.h"
 #include "tests/sim/checker.h"
 #include "tests/sim/hash_model.h"
+#include "tests/sim/sim_client.h"
 #include "tests/sim/sim_coordinator.h"
 
 namespace shardline::sim {
@@ -17,6 +18,10 @@ constexpr SimTime kJoinPauseMin = 50 * kMillisecond;
 constexpr SimTime kJoinPauseMax = 1 * kSecond;
 
 }  // namespace
+
+SimCluster::SimCluster(SimContext* sim) : context(sim), network(sim) {}
+
+SimCluster::~SimCluster() = default;
 
 SimNode* SimCluster::NodeNamed(const NodeId& id) const {
   for (const std::unique_ptr<SimNode>& node : nodes) {
@@ -63,7 +68,8 @@ void SimNode::OnWake() {
 }
 
 void SimNode::Join() {
-  join_ = cluster_->network.Dial(this, cluster_->coordinator());
+  joined_ = cluster_->coordinator();
+  join_ = cluster_->network.Dial(this, joined_);
   welcomed_ = false;
   beat_number_ = 0;
   echo_ = 0;
@@ -88,9 +94,9 @@ void SimNode::SayHello(Stream* stream) {
                   .incarnation = incarnation_};
   std::optional<ShardReport> holds;
   if (wanted_) holds = ReportOf(*wanted_, held_ ? ShardState::kLoaded : ShardState::kLoading);
-  SimCoordinator* const coordinator = cluster_->coordinator();
-  cluster_->network.Send(stream, 0, [coordinator, stream, hello = std::move(hello), holds] {
-    coordinator->OnNodeHello(stream, hello, holds);
+  SimCoordinator* const coordinator = joined_;
+  cluster_->network.Send(stream, 0, [this, coordinator, stream, hello = std::move(hello), holds] {
+    coordinator->OnNodeHello(this, stream, hello, holds);
   });
 }
 
@@ -105,9 +111,19 @@ void SimNode::OnJoinEnd(Stream* stream) {
   join_pause_ = std::min(2 * join_pause_, kJoinPauseMax);
 }
 
-void SimNode::OnRefused() {
-  if (join_ == nullptr) return;
+void SimNode::BreakJoin() {
+  if (alive() && join_ != nullptr) cluster_->network.Reset(join_);
+}
+
+void SimNode::AbandonJoin() {
+  if (!alive() || join_ == nullptr) return;
   Stream* const stream = join_;
+  cluster_->network.Abandon(stream, 0);
+  OnJoinEnd(stream);
+}
+
+void SimNode::OnRefused(Stream* stream) {
+  if (join_ != stream) return;
   cluster_->network.HangUp(stream, 0);
   OnJoinEnd(stream);
 }
@@ -129,7 +145,7 @@ void SimNode::Beat(Stream* stream) {
     beat.kv_pages_total = static_cast<uint32_t>(stage_->kv().pages_total());
     beat.kv_pages_free = static_cast<uint32_t>(stage_->kv().pages_free());
   }
-  SimCoordinator* const coordinator = cluster_->coordinator();
+  SimCoordinator* const coordinator = joined_;
   cluster_->network.Send(stream, 0,
                          [coordinator, stream, beat] { coordinator->OnNodeBeat(stream, beat); });
   After(kHeartbeat, [this, stream] { Beat(stream); });
@@ -164,12 +180,11 @@ ShardReport SimNode::ReportOf(const ShardOrder& order, ShardState state) const {
 
 void SimNode::Report(ShardState state) {
   if (join_ == nullptr || !welcomed_ || !wanted_) return;
-  SimCoordinator* const coordinator = cluster_->coordinator();
+  SimCoordinator* const coordinator = joined_;
   Stream* const stream = join_;
-  cluster_->network.Send(stream, 0,
-                         [coordinator, stream, report = ReportOf(*wanted_, state)] {
-                           coordinator->OnNodeReport(stream, report);
-                         });
+  cluster_->network.Send(stream, 0, [coordinator, stream, report = ReportOf(*wanted_, state)] {
+    coordinator->OnNodeReport(stream, report);
+  });
 }
 
 void SimNode::OnLoad(const ShardOrder& order) {
@@ -252,8 +267,7 @@ void SimNode::DropShard(const std::string& reason) {
 
 void SimNode::ServeOpen(const OpenAttempt& open,
                         const std::function<void(absl::StatusOr<OpenReply>)>& reply) {
-  context().trace.Add(TraceKind::kOpen, number(), open.key.session.value(),
-                      open.key.epoch.value());
+  context().trace.Add(TraceKind::kOpen, number(), open.key.session.value(), open.key.epoch.value());
   if (stage_ == nullptr) {
     return reply(MakeFailure(FailureKind::kWorkerDeath, "this node holds no shard"));
   }
@@ -282,7 +296,7 @@ void SimNode::ServeRun(RunOrder order, Stream* stream) {
   const AttemptKey key = order.run.key;
   context().trace.Add(TraceKind::kRun, number(), key.session.value(), key.epoch.value());
   const auto fail = [&](const absl::Status& status) {
-    runs_.emplace(key, stream);
+    runs_[key] = {.stream = stream, .asker = order.asker};
     EndRun(key, status, nullptr);
   };
   if (runs_.contains(key)) {
@@ -301,10 +315,10 @@ void SimNode::ServeRun(RunOrder order, Stream* stream) {
   order.run.tokens_max = (*open)->tokens_max;
   const absl::Status status = head_->OnRun(std::move(order.run), Now());
   if (!status.ok()) return fail(status);
-  runs_[key] = stream;
+  runs_[key] = {.stream = stream, .asker = order.asker};
   cluster_->network.OnEnd(stream, 1, [this, key, stream, life = shard_life_] {
     const auto it = runs_.find(key);
-    if (life != shard_life_ || it == runs_.end() || it->second != stream) return;
+    if (life != shard_life_ || it == runs_.end() || it->second.stream != stream) return;
     context().trace.Add(TraceKind::kRunCancel, number(), key.session.value(), key.epoch.value());
     runs_.erase(it);
     head_->OnCancel(key, Now());
@@ -316,7 +330,7 @@ void SimNode::ServeRun(RunOrder order, Stream* stream) {
 void SimNode::EndRun(const AttemptKey& key, const absl::Status& status, const AttemptEnd* end) {
   const auto it = runs_.find(key);
   if (it == runs_.end()) return;
-  Stream* const stream = it->second;
+  const Run run = it->second;
   runs_.erase(it);
   context().trace.Add(TraceKind::kRunEnd, number(), key.session.value(),
                       static_cast<uint64_t>(status.code()));
@@ -327,10 +341,10 @@ void SimNode::EndRun(const AttemptKey& key, const absl::Status& status, const At
                        .stop_token = end->stop_token,
                        .timings = end->timings};
   }
-  cluster_->network.Send(stream, 1, [cluster = cluster_, stream, key, status, result] {
-    SimCoordinator::OnRunEnd(cluster, stream, key, status, result);
+  cluster_->network.Send(run.stream, 1, [run, key, status, result] {
+    run.asker->OnRunEnd(run.stream, key, status, result);
   });
-  cluster_->network.HangUp(stream, 1);
+  cluster_->network.HangUp(run.stream, 1);
 }
 
 }  // namespace shardline::sim

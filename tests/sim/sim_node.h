@@ -37,6 +37,9 @@ class SimNode final : public SimProcess {
   void Start();
   // `silent`: as the loss of its machine, not of the process alone.
   void Kill(bool silent);
+  // Its Join stream breaks, at both ends or at its own alone.
+  void BreakJoin();
+  void AbandonJoin();
 
   // From the coordinator, by call.
   void ServeOpen(const OpenAttempt& open,
@@ -51,7 +54,7 @@ class SimNode final : public SimProcess {
   void OnBeatReply(uint64_t number);
   void OnLoad(const ShardOrder& order);
   void OnUnload(PlanEpoch plan);
-  void OnRefused();
+  void OnRefused(Stream* stream);
 
   // From a peer, on a link; this node is end 1.
   void OnLinkHello(Stream* stream, const StagePeer& from, const StagePeer& to,
@@ -78,6 +81,11 @@ class SimNode final : public SimProcess {
     SimTime pause = 0;
     SimTime connecting_since = 0;
     std::optional<StageBundle> overtaken;  // Held back by a reordering wire.
+  };
+
+  struct Run {
+    Stream* stream = nullptr;
+    SimCoordinator* asker = nullptr;
   };
 
   void OnWake() override;
@@ -124,6 +132,7 @@ class SimNode final : public SimProcess {
 
   // Of the Join stream.
   Stream* join_ = nullptr;
+  SimCoordinator* joined_ = nullptr;  // At its other end.
   bool welcomed_ = false;
   uint64_t beat_number_ = 0;
   uint64_t echo_ = 0;
@@ -136,7 +145,7 @@ class SimNode final : public SimProcess {
   std::unique_ptr<HeadCore> head_;
   std::map<StagePeer, Link> links_out_;
   std::map<StagePeer, Stream*> links_in_;
-  std::map<AttemptKey, Stream*> runs_;
+  std::map<AttemptKey, Run> runs_;
 };
 
 }  // namespace shardline::sim

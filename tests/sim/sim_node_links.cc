@@ -43,35 +43,37 @@ void SimNode::CarryOut(StageActions actions) {
 
 void SimNode::CarryOut(HeadActions actions) {
   for (ComputeJob& job : actions.jobs) Submit(std::move(job));
-  for (StageBundle& step : actions.steps) stage_->OnBundle({}, std::move(step), Now());
+  for (StageBundle& step : actions.steps) {
+    context().checker->OnRowsArrive(*this, step);
+    stage_->OnBundle({}, std::move(step), Now());
+  }
   for (const TokenOut& token : actions.tokens) {
     const auto it = runs_.find(token.key);
     if (it == runs_.end()) continue;
-    Stream* const stream = it->second;
-    cluster_->network.Send(
-        stream, 1,
-        [cluster = cluster_, stream, key = token.key, index = token.index,
-         id = token.token.token] { SimCoordinator::OnRunToken(cluster, stream, key, index, id); });
+    const Run run = it->second;
+    cluster_->network.Send(run.stream, 1,
+                           [run, key = token.key, index = token.index, id = token.token.token] {
+                             run.asker->OnRunToken(run.stream, key, index, id);
+                           });
   }
   for (const AttemptEnd& end : actions.ends) EndRun(end.key, end.status, &end);
 }
 
 void SimNode::Submit(ComputeJob job) {
-  const JobKind kind = job.kind;
   context().checker->OnJobGiven(*this, job);
   device_->Submit(
       std::move(job),
       [this, life = shard_life_](const ComputeJob& running) {
-        context().trace.Add(TraceKind::kJob, number(), running.id,
-                            running.slices.empty()
-                                ? 1000
-                                : running.slices.front().key.step.value());
+        context().trace.Add(
+            TraceKind::kJob, number(), running.id,
+            running.slices.empty() ? 1000 : running.slices.front().key.step.value());
         if (life == shard_life_) context().checker->OnJobWrites(*this, running);
       },
-      [this, kind, life = shard_life_](ComputeDone done) {
+      [this, life = shard_life_](const ComputeJob& ended, ComputeDone done) {
         if (life != shard_life_ || stage_ == nullptr) return;
-        if (kind == JobKind::kLayers) {
-          stage_->OnComputeDone(std::move(done), Now());
+        if (ended.kind == JobKind::kLayers) {
+          stage_->OnComputeDone(done, Now());
+          context().checker->OnJobTaken(*this, ended, done);
         } else {
           head_->OnComputeDone(std::move(done), Now());
         }
@@ -130,8 +132,7 @@ void SimNode::OnLinkHello(Stream* stream, const StagePeer& from, const StagePeer
     if (it != links_in_.end() && it->second == stream) links_in_.erase(it);
   });
   SimNode* const dialler = cluster_->NodeNamed(from.node);
-  cluster_->network.Send(stream, 1,
-                         [dialler, to, stream] { dialler->OnLinkWelcome(to, stream); });
+  cluster_->network.Send(stream, 1, [dialler, to, stream] { dialler->OnLinkWelcome(to, stream); });
 }
 
 void SimNode::OnLinkWelcome(const StagePeer& peer, Stream* stream) {
@@ -172,6 +173,7 @@ void SimNode::TransmitOnce(const StagePeer& peer, Link& link, StageBundle bundle
     context().queue.At(context().queue.now() + kMillisecond, other,
                        [other, from = self(), bundle = std::move(bundle)]() mutable {
                          if (other->stage_ == nullptr) return;
+                         other->context().checker->OnRowsArrive(*other, bundle);
                          other->stage_->OnBundle(from, std::move(bundle), other->Now());
                          other->Drain();
                        });
@@ -189,6 +191,7 @@ void SimNode::OnLinkBundle(Stream* stream, const StagePeer& from, StageBundle bu
   if (stage_ == nullptr || it == links_in_.end() || it->second != stream) return;
   context().trace.Add(TraceKind::kBundle, number(), bundle.rows.front().key.attempt.session.value(),
                       bundle.rows.front().key.step.value());
+  context().checker->OnRowsArrive(*this, bundle);
   stage_->OnBundle(from, std::move(bundle), Now());
   Drain();
 }

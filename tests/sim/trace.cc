@@ -9,12 +9,13 @@ namespace shardline::sim {
 
 std::string_view TraceKindName(TraceKind kind) {
   static constexpr std::array<std::string_view, static_cast<size_t>(TraceKind::kCount)> kNames = {
-      "wake",       "fault",    "heal",       "hello",      "welcome",     "refusal",  "beat",
-      "beat-reply", "lost",     "load",       "loaded",     "report",      "model",    "open",
-      "open-reply", "fence",    "fence-reply", "run",       "run-token",   "run-end",  "run-cancel",
-      "link-hello", "link-welcome", "link-lost", "inspect", "status",      "pulse",    "bundle",
-      "row-failure", "job",     "grant",      "finish",     "store",       "stored",   "generate",
-      "started",    "token",    "restarted",  "end",        "client-gone", "stream-end"};
+      "wake",      "fault",      "heal",       "hello",       "welcome",      "refusal",
+      "beat",      "beat-reply", "lost",       "load",        "loaded",       "report",
+      "model",     "open",       "open-reply", "fence",       "fence-reply",  "run",
+      "run-token", "run-end",    "run-cancel", "link-hello",  "link-welcome", "link-lost",
+      "inspect",   "status",     "pulse",      "bundle",      "row-failure",  "job",
+      "grant",     "finish",     "store",      "stored",      "generate",     "started",
+      "token",     "restarted",  "end",        "client-gone", "stream-end"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -37,8 +38,8 @@ std::string Trace::Line(const Entry& entry) {
   const std::string who = entry.who < 100    ? absl::StrCat("node-", entry.who)
                           : entry.who < 1000 ? absl::StrCat("coordinator-", entry.who - 100)
                                              : absl::StrCat("client-", entry.who - 1000);
-  return absl::StrFormat("%12.6f ms  %-14s %-13s %d %d", static_cast<double>(entry.time) / 1e6,
-                         who, std::string(TraceKindName(entry.kind)), entry.a, entry.b);
+  return absl::StrFormat("%12.6f ms  %-14s %-13s %d %d", static_cast<double>(entry.time) / 1e6, who,
+                         std::string(TraceKindName(entry.kind)), entry.a, entry.b);
 }
 
 std::string Trace::Tail(size_t lines) const {

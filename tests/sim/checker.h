@@ -1,0 +1,160 @@
+#pragma once
+
+// The invariants, watched from outside: ghost state fed by what the shells see, and compared with
+// what the cores say. The numbers are those of the specification; README.md lists them.
+//
+// The first violation stays; nothing is checked after it.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "base/id.h"
+#include "coordinator/membership/node_facts.h"
+#include "coordinator/store/store.h"
+#include "node/stage/compute_job.h"
+#include "node/stage/stage_core.h"
+#include "tests/sim/sim_cluster.h"
+#include "tests/support/memory_store.h"
+
+namespace shardline::sim {
+
+// What must happen in some schedule, or the schedules are too tame.
+enum class Sometimes : uint8_t {
+  kCompleted,
+  kCompletedOnEpoch2,
+  kCompletedOnEpoch3,
+  kCompletedAfterRestart,  // Of a node, meanwhile.
+  kTokensOfTwoCoordinators,
+  kCancelledMidStep,
+  kFenceBeforeOpen,
+  kStepReplayed,
+  kStepInFlightAnswered,
+  kRowRefused,
+  kExpired,
+  kFailed,
+  kCancelled,
+  kZombieFinishRefused,
+  kZombieOpenRefused,
+  kStaleOpenRefused,
+  kPagesPinnedByRelease,
+  kKvExhausted,
+  kNonFiniteQuarantined,
+  kExpiredLocally,
+  kNodeLostAndBack,
+  kCoordinatorRestarted,
+  kCount,
+};
+std::string_view SometimesName(Sometimes what);
+using SometimesCounts = std::array<uint64_t, static_cast<size_t>(Sometimes::kCount)>;
+
+struct Violation {
+  int invariant = 0;
+  std::string what;
+};
+
+class Checker {
+ public:
+  explicit Checker(SimCluster* cluster) : cluster_(cluster) {}
+
+  void Fail(int invariant, std::string what);
+  const std::optional<Violation>& violation() const { return violation_; }
+  const SometimesCounts& counts() const { return counts_; }
+  void Count(Sometimes what) { ++counts_[static_cast<size_t>(what)]; }
+
+  // The ledger.
+  void OnTakeover(const SimCoordinator& coordinator, testing::MemoryStore& store);
+  void OnGranted(Term term, const absl::StatusOr<AttemptKey>& key);
+  void OnFinished(Term term, const AttemptKey& key, const AttemptRecord& asked,
+                  const absl::StatusOr<AttemptRecord>& stored);
+
+  // Membership.
+  void OnNodeLost(const SimCoordinator& coordinator, const NodeId& node, Incarnation incarnation);
+  void OnNodeWelcomed(const SimCoordinator& coordinator, const NodeId& node,
+                      Incarnation incarnation);
+  void OnBeat(const SimCoordinator& coordinator, const NodeId& node, const NodeBeat& beat);
+  void OnCoordinatorEvent(const SimCoordinator& coordinator);
+  void OnCoordinatorDied(const SimCoordinator& coordinator);
+
+  // Nodes.
+  void OnNodeDied(int node);
+  void OnShardLife(int node, Incarnation incarnation);
+  void OnOpenAnswered(const SimNode& node, const OpenAttempt& open, bool granted);
+  void OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch);
+  void OnJobGiven(const SimNode& node, const ComputeJob& job);
+  void OnJobWrites(const SimNode& node, const ComputeJob& job);
+  void OnJobTaken(const SimNode& node, const ComputeJob& job, const ComputeDone& done);
+  void OnRowsArrive(const SimNode& node, const StageBundle& bundle);
+  void OnForward(const SimNode& node, const Forward& forward);
+  void OnNodeEvent(const SimNode& node);
+
+  // Clients.
+  void OnAsked(const SimClient& client);
+  void OnClientToken(const SimClient& client, uint32_t index, int32_t token);
+  void OnClientEnd(const SimClient& client, const ClientWords& words);
+
+  // Full walks: now and then, and when everything is over.
+  void CheckAll(testing::MemoryStore& store);
+  void CheckQuiet(testing::MemoryStore& store);
+
+ private:
+  struct Attempt {
+    Term term;
+    std::optional<AttemptRecord> record;
+  };
+  // What one node has been told of a session, over all its incarnations.
+  struct Watermark {
+    Epoch lowest;  // That may still be opened or written.
+  };
+  // A step that came to a node, or several times: the most generous of its copies.
+  struct Arrived {
+    uint64_t step = 0;
+    Instant deadline;  // By the node's clock.
+    absl::Duration budget = absl::ZeroDuration();
+    std::optional<uint64_t> digest;  // Of what was computed for it.
+  };
+  // An attempt that is open at a node, as far as can be seen from outside.
+  struct Opened {
+    Instant reclaim;                 // By the node's clock.
+    uint64_t step_next = 0;          // Steps applied are 0 to step_next - 1.
+    int32_t length = 0;              // Tokens of those.
+    std::array<Arrived, 4> arrived;  // By step, the last ones.
+
+    Arrived& At(StepIndex step) {
+      Arrived& slot = arrived[step.value() % arrived.size()];
+      if (slot.step != step.value()) slot = {.step = step.value()};
+      return slot;
+    }
+  };
+  // One Join stream's proof of life, judged anew.
+  struct Life {
+    Incarnation incarnation;
+    uint64_t echo = 0;
+    Instant echoed_at;
+    uint64_t jobs_done = 0;
+    bool busy = false;
+    Instant progress_at;
+  };
+  using NodeAttempt = std::pair<int, AttemptKey>;
+
+  void CheckNode(const SimNode& node);
+
+  SimCluster* const cluster_;
+  std::optional<Violation> violation_;
+  SometimesCounts counts_ = {};
+
+  std::map<AttemptKey, Attempt> attempts_;
+  std::map<SessionId, Epoch> current_;
+  absl::flat_hash_map<std::pair<int, SessionId>, Watermark> watermarks_;
+  std::map<NodeAttempt, Opened> opened_;
+  std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.
+  bool node_died_ = false;
+};
+
+}  // namespace shardline::sim
