@@ -57,16 +57,48 @@ std::string SqliteStatement::Text(int column) const {
 }
 
 absl::StatusOr<std::unique_ptr<SqliteDb>> SqliteDb::Open(const std::string& path,
-                                                         absl::Duration busy_timeout) {
+                                                         absl::Duration busy_timeout,
+                                                         const std::string& vfs) {
   sqlite3* handle = nullptr;
-  const int code =
-      sqlite3_open_v2(path.c_str(), &handle,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXRESCODE, nullptr);
+  const int code = sqlite3_open_v2(
+      path.c_str(), &handle, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_EXRESCODE,
+      vfs.empty() ? nullptr : vfs.c_str());
   std::unique_ptr<SqliteDb> db(new SqliteDb(handle, path));
   if (code != SQLITE_OK) return db->ToStatus(code);
   SL_RETURN_IF_ERROR(db->ToStatus(
       sqlite3_busy_timeout(handle, static_cast<int>(absl::ToInt64Milliseconds(busy_timeout)))));
+  // In place of the automatic checkpoint, whose errors nobody would hear of.
+  sqlite3_wal_hook(
+      handle,
+      [](void* self, sqlite3*, const char*, int frames) {
+        static_cast<SqliteDb*>(self)->log_frames_ = frames;
+        return SQLITE_OK;
+      },
+      db.get());
   return db;
+}
+
+absl::Status SqliteDb::Checkpoint() {
+  const int code =
+      sqlite3_wal_checkpoint_v2(db_, nullptr, SQLITE_CHECKPOINT_PASSIVE, nullptr, nullptr);
+  const int kind = code & 0xFF;
+  if (kind == SQLITE_FULL || kind == SQLITE_BUSY || kind == SQLITE_LOCKED) return absl::OkStatus();
+  return ToStatus(code);
+}
+
+void SqliteDb::KeepLogOnClose() {
+  sqlite3_db_config(db_, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, nullptr);
+}
+
+std::string SqliteDb::FileName() const {
+  const char* name = sqlite3_db_filename(db_, "main");
+  return name == nullptr ? "" : name;
+}
+
+sqlite3_vfs* SqliteDb::Vfs() const {
+  sqlite3_vfs* vfs = nullptr;
+  sqlite3_file_control(db_, "main", SQLITE_FCNTL_VFS_POINTER, &vfs);
+  return vfs;
 }
 
 SqliteDb::~SqliteDb() { sqlite3_close_v2(db_); }
@@ -96,12 +128,13 @@ absl::StatusOr<std::string> SqliteDb::QueryText(std::string_view sql) {
   return statement.Text(0);
 }
 
-absl::Status SqliteDb::ToStatus(int code) const {
+absl::Status SqliteDb::ToStatus(int code) {
   if (code == SQLITE_OK) return absl::OkStatus();
   const std::string message = absl::StrCat("store ", path_, ": ", sqlite3_errstr(code), " (",
                                            db_ == nullptr ? "no handle" : sqlite3_errmsg(db_), ")");
   switch (code & 0xFF) {
     case SQLITE_FULL:
+      was_full_ = true;
       return MakeFailure(
           FailureDetail{.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(10)},
           absl::StrCat(message, "; free some disk space"));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 
 struct sqlite3;
 struct sqlite3_stmt;
+struct sqlite3_vfs;
 
 namespace shardline {
 
@@ -26,6 +28,7 @@ class SqliteStatement {
   SqliteStatement& Bind(int64_t value);
   SqliteStatement& Bind(uint64_t value) { return Bind(static_cast<int64_t>(value)); }
   SqliteStatement& Bind(std::string_view value);
+  SqliteStatement& Bind(const std::string& value) { return Bind(std::string_view(value)); }
 
   // True: a row is there. False: done. Reports a failed Bind, too.
   absl::StatusOr<bool> Step();
@@ -48,8 +51,11 @@ class SqliteStatement {
 
 class SqliteDb {
  public:
+  // `vfs` empty: the system's. The write-ahead log is copied into the file by Checkpoint and at
+  // the close, never in between.
   static absl::StatusOr<std::unique_ptr<SqliteDb>> Open(const std::string& path,
-                                                        absl::Duration busy_timeout);
+                                                        absl::Duration busy_timeout,
+                                                        const std::string& vfs);
   ~SqliteDb();
   SqliteDb(const SqliteDb&) = delete;
   SqliteDb& operator=(const SqliteDb&) = delete;
@@ -61,8 +67,21 @@ class SqliteDb {
   absl::StatusOr<int64_t> QueryInt(std::string_view sql);
   absl::StatusOr<std::string> QueryText(std::string_view sql);
 
+  // Frames in the write-ahead log after the last commit.
+  int log_frames() const { return log_frames_; }
+  // Copies what it can of the log into the file. A full disk and a reader in the way are no errors.
+  absl::Status Checkpoint();
+  void KeepLogOnClose();
+
+  // Of the database itself, as the VFS calls it; empty for one in memory.
+  std::string FileName() const;
+  sqlite3_vfs* Vfs() const;
+  static constexpr int64_t kPagesMax = 4294967294;
+
   // What a return code means to callers of the store, naming the file.
-  absl::Status ToStatus(int code) const;
+  absl::Status ToStatus(int code);
+  // Whether a code since the last call was of a full disk, or of PRAGMA max_page_count.
+  bool TakeWasFull() { return std::exchange(was_full_, false); }
   const std::string& path() const { return path_; }
 
  private:
@@ -70,6 +89,8 @@ class SqliteDb {
 
   sqlite3* db_;
   const std::string path_;
+  int log_frames_ = 0;
+  bool was_full_ = false;
 };
 
 }  // namespace shardline

@@ -3,18 +3,24 @@
 // The Store on one SQLite file: write-ahead log, every commit flushed.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "coordinator/store/store.h"
 
 namespace shardline {
 
 struct SqliteStoreOptions {
   absl::Duration busy_timeout = absl::Seconds(5);  // While another process writes.
-  int64_t pages_max = 0;                           // Of the file; 0: as the disk allows.
+  // Of the file, for all but terminal records, which have their room; 0: as the disk allows.
+  int64_t pages_max = 0;
+  const Clock* clock = nullptr;      // For ages of sessions; null: the system's. Outlives it.
+  std::function<int64_t()> unix_ms;  // What records are stamped with; empty: the wall clock.
+  std::string vfs;                   // SQLite's; empty: the system's.
 };
 
 // Opens or creates the file; ":memory:" for a store that dies with its handle. Checks schema

@@ -194,8 +194,8 @@ class Store {
   // Raises the floor over the oldest sessions that are over for longer than `retention`, at most
   // kFloorStepMax of them a call; then forgets what lies below, keys included. The ledger's records
   // stay: only keys, tokens and session rows go. Durable before anything is forgotten. A session's
-  // age counts from the first call after its end, by the monotonic clock, and anew after a restart
-  // of the coordinator: call it every minute or so.
+  // age counts from the first call after its end (to a thousandth of `retention`), by the monotonic
+  // clock, and anew after a restart of the coordinator: call it every minute or so.
   virtual absl::StatusOr<SessionId> RaiseFloor(Term term, absl::Duration retention) = 0;
 
   // Plans are immutable; the next epoch is one above the last.

@@ -56,14 +56,14 @@ absl::Status MemoryStore::EndWrite() {
 }
 
 absl::StatusOr<Term> MemoryStore::BeginTerm() {
-  SL_RETURN_IF_ERROR(BeginWrite(true));
+  SL_RETURN_IF_ERROR(BeginWrite(false));
   term_ = term_.Next();
   SL_RETURN_IF_ERROR(EndWrite());
   return term_;
 }
 
 absl::Status MemoryStore::RaiseGeneration(Term term_at_least) {
-  SL_RETURN_IF_ERROR(BeginWrite(true));
+  SL_RETURN_IF_ERROR(BeginWrite(false));
   if (generation_ >= kGenerationMax) return NumbersUsedUp(kName);
   ++generation_;
   session_sequence_ = 0;
@@ -77,7 +77,7 @@ absl::Status MemoryStore::RaiseGeneration(Term term_at_least) {
 }
 
 absl::StatusOr<Incarnation> MemoryStore::NextIncarnationBlock(Term term) {
-  SL_RETURN_IF_ERROR(BeginWriteIn(term, true));
+  SL_RETURN_IF_ERROR(BeginWriteIn(term, false));
   const Incarnation first(incarnation_);
   incarnation_ += kIncarnationBlockSize;
   SL_RETURN_IF_ERROR(EndWrite());
@@ -273,7 +273,7 @@ absl::StatusOr<int64_t> MemoryStore::FenceAllOpen(Term term) {
 }
 
 absl::StatusOr<int64_t> MemoryStore::EndAbandoned(Term term) {
-  SL_RETURN_IF_ERROR(BeginWriteIn(term, true));
+  SL_RETURN_IF_ERROR(BeginWriteIn(term, false));
   int64_t ended = 0;
   for (auto& [id, session] : sessions_) {
     if (session.outcome != 0 || session.term >= term) continue;

@@ -26,7 +26,7 @@ namespace shardline::testing {
 // What a write meets.
 enum class StoreFault {
   kNone,
-  kFull,         // The disk: nothing that takes room is written; records have theirs.
+  kFull,         // The disk: nothing that takes room is written; records and takeovers have theirs.
   kLostWrite,    // An I/O error, and the write is not there. Breaks the store.
   kUnheardWrite  // An I/O error, and the write is there all the same. Breaks the store.
 };

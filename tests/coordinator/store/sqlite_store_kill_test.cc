@@ -51,8 +51,8 @@ struct Acknowledged {
   }
 }
 
-// Half a transaction would leave a session without its last attempt, or one whose outcome is not
-// that attempt's, or, in the term of the killed writer, a last attempt that is fenced.
+// Half a transaction would leave a session whose last epoch is neither open nor recorded, or both,
+// or one whose outcome is not its last record.
 int64_t HalfWrittenSessions(const std::string& path) {
   sqlite3* db = nullptr;
   EXPECT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
@@ -60,9 +60,9 @@ int64_t HalfWrittenSessions(const std::string& path) {
   EXPECT_EQ(sqlite3_prepare_v2(db, R"sql(
       SELECT count(*) FROM sessions s
       LEFT JOIN attempts a ON a.session = s.id AND a.epoch = s.epoch
-      WHERE a.state IS NULL
-         OR s.outcome != CASE WHEN a.state IN (0, 5) THEN -1 ELSE a.state END
-         OR (a.state = 5 AND a.term = (SELECT term FROM meta)))sql",
+      LEFT JOIN records r ON r.session = s.id AND r.epoch = s.epoch
+      WHERE (a.session IS NULL) = (r.session IS NULL)
+         OR s.outcome != CASE WHEN r.state != 5 THEN r.sequence ELSE 0 END)sql",
                                -1, &stmt, nullptr),
             SQLITE_OK);
   EXPECT_EQ(sqlite3_step(stmt), SQLITE_ROW);

@@ -38,6 +38,9 @@ class RawConnection {
     EXPECT_EQ(sqlite3_open(path.c_str(), &db_), SQLITE_OK);
   }
   ~RawConnection() { sqlite3_close(db_); }
+  bool Try(const std::string& sql) {
+    return sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr) == SQLITE_OK;
+  }
   void Execute(const std::string& sql) {
     EXPECT_EQ(sqlite3_exec(db_, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK)
         << sqlite3_errmsg(db_);
@@ -273,7 +276,7 @@ TEST_F(SqliteStoreTest, ForeignDatabasesAndUnknownSchemasAreRefused) {
   RawConnection(path_).Execute("PRAGMA user_version = 99");
   EXPECT_THAT(OpenSqliteStore(path_),
               StatusHas(absl::StatusCode::kFailedPrecondition,
-                        AllOf(HasSubstr("schema 99"), HasSubstr("knows 1"))));
+                        AllOf(HasSubstr("schema 99"), HasSubstr("knows 2"))));
   const std::string foreign = folder_.path() + "/foreign.db";
   RawConnection(foreign).Execute("CREATE TABLE t (x)");
   EXPECT_THAT(OpenSqliteStore(foreign),
@@ -296,10 +299,97 @@ TEST_F(SqliteStoreTest, TheFileRefusesASecondOpenAttemptOfASession) {
   const AttemptKey key = *store->CreateAndGrant(term, Grant());
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(path_.c_str(), &db), SQLITE_OK);
-  const std::string sql = "INSERT INTO attempts VALUES (" + std::to_string(key.session.value()) +
-                          ", 2, 1, 1, '', 0, 0, 0, 0, 0, '')";
+  const std::string sql =
+      "INSERT INTO attempts VALUES (" + std::to_string(key.session.value()) + ", 2, 1, 1, '', 0)";
   EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_CONSTRAINT);
   sqlite3_close(db);
+}
+
+TEST_F(SqliteStoreTest, TheFileRefusesARecordToChangeToGoOrToLeaveAGap) {
+  auto store = Open();
+  const Term term = *store->BeginTerm();
+  const AttemptKey key = *store->CreateAndGrant(term, Grant());
+  ASSERT_THAT(store->FinishAttempt(term, key, Completed(2), {}), IsOk());
+  RawConnection raw(path_);
+  EXPECT_FALSE(raw.Try("UPDATE records SET tokens = 9"));
+  EXPECT_FALSE(raw.Try("DELETE FROM records"));
+  EXPECT_FALSE(
+      raw.Try("INSERT INTO records SELECT 7, session, 9, term, plan, route, state, "
+              "prompt_tokens, tokens, work_tokens, digest, kind, detail, finished_ms, "
+              "hash FROM records"));
+}
+
+// Whoever takes the guards out first still cannot mend the chain behind the record.
+TEST_F(SqliteStoreTest, VerifyNamesTheRecordThatSomebodyChanged) {
+  auto store = Open();
+  const Term term = *store->BeginTerm();
+  for (int i = 0; i < 5; ++i) {
+    const AttemptKey key = *store->CreateAndGrant(term, Grant());
+    AttemptRecord record = Completed(2);
+    record.work_tokens = 5;
+    ASSERT_THAT(store->FinishAttempt(term, key, record, {}), IsOk());
+  }
+  EXPECT_TRUE(store->VerifyLedger()->problems.empty());
+  RawConnection raw(path_);
+  raw.Execute("DROP TRIGGER records_never_change; DROP TRIGGER records_never_go");
+  raw.Execute("UPDATE records SET tokens = 1 WHERE sequence = 3");
+  EXPECT_THAT(store->VerifyLedger()->problems,
+              ::testing::ElementsAre(HasSubstr("record 3 (session ")));
+  raw.Execute("DELETE FROM records WHERE sequence = 2");
+  EXPECT_THAT(store->VerifyLedger()->problems, ::testing::Contains(HasSubstr("follows record 1")));
+  store.reset();
+  EXPECT_THAT(OpenSqliteStore(path_),
+              StatusHas(absl::StatusCode::kDataLoss, HasSubstr("record 3")));
+}
+
+// The tables of schema 1, as the build before this one wrote them.
+TEST_F(SqliteStoreTest, ALedgerOfSchema1IsTakenOver) {
+  {
+    RawConnection raw(path_);
+    raw.Execute(R"sql(
+CREATE TABLE meta (one INTEGER PRIMARY KEY CHECK (one = 1), generation INTEGER NOT NULL,
+  term INTEGER NOT NULL, sequence INTEGER NOT NULL, incarnation INTEGER NOT NULL,
+  plan INTEGER NOT NULL);
+INSERT INTO meta VALUES (1, 1, 6, 3, 2000001, 1);
+CREATE TABLE sessions (id INTEGER PRIMARY KEY, epoch INTEGER NOT NULL, outcome INTEGER NOT NULL);
+CREATE TABLE attempts (session INTEGER NOT NULL, epoch INTEGER NOT NULL, term INTEGER NOT NULL,
+  plan INTEGER NOT NULL, route TEXT NOT NULL, budget_ms INTEGER NOT NULL, state INTEGER NOT NULL,
+  prompt_tokens INTEGER NOT NULL, tokens INTEGER NOT NULL, kind INTEGER NOT NULL,
+  detail TEXT NOT NULL, PRIMARY KEY (session, epoch)) WITHOUT ROWID;
+CREATE UNIQUE INDEX attempts_one_open ON attempts (session) WHERE state = 0;
+CREATE TABLE plans (epoch INTEGER PRIMARY KEY, text BLOB NOT NULL, forgotten INTEGER NOT NULL);
+CREATE TABLE nodes (id TEXT PRIMARY KEY, address TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE manifests (path TEXT PRIMARY KEY, size INTEGER NOT NULL, modified_ns INTEGER NOT NULL,
+  manifest BLOB NOT NULL);
+INSERT INTO plans VALUES (1, x'70', 0);
+INSERT INTO sessions VALUES (281474976710657, 2, 1), (281474976710658, 1, -1),
+  (281474976710659, 1, -1);
+INSERT INTO attempts VALUES
+  (281474976710657, 1, 5, 1, x'61', 9, 5, 0, 0, 0, x''),
+  (281474976710657, 2, 5, 1, x'61', 9, 1, 4, 3, 0, x'6f6b'),
+  (281474976710658, 1, 6, 1, x'61', 9, 0, 0, 0, 0, zeroblob(288)),
+  (281474976710659, 1, 5, 1, x'61', 9, 5, 0, 0, 0, x'');
+PRAGMA application_id = 1397510724;
+PRAGMA user_version = 1)sql");
+  }
+  auto store = Open();
+  EXPECT_TRUE(store->VerifyLedger()->problems.empty());
+  EXPECT_EQ(store->VerifyLedger()->billed_tokens, 3U);
+  EXPECT_EQ(store->VerifyLedger()->open_attempts, 1U);
+  const SessionId first(281474976710657);
+  EXPECT_EQ(**store->FindAttempt({first, Epoch(2)}),
+            (AttemptRecord{.state = AttemptState::kCompleted,
+                           .prompt_tokens = 4,
+                           .tokens = 3,
+                           .work_tokens = 7,
+                           .detail = "ok"}));
+  EXPECT_THAT(*store->Plans(), SizeIs(1));
+  const Term term = *store->BeginTerm();
+  EXPECT_EQ(term, Term(7));
+  EXPECT_EQ(*store->FenceAllOpen(term), 1);
+  EXPECT_EQ(*store->EndAbandoned(term), 2);
+  EXPECT_EQ(store->CreateSession(term)->value(), first.value() + 3);
+  EXPECT_TRUE(store->VerifyLedger()->problems.empty());
 }
 
 }  // namespace
