@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/failure.h"
+#include "base/planted_bug.h"
 #include "base/status_macros.h"
 
 namespace shardline {
@@ -145,6 +146,7 @@ void HotKvManager::Pin(const AttemptKey& key) {
 
 ReleasedPages HotKvManager::Unpin(const AttemptKey& key) {
   const auto it = holdings_.find(key);
+  if (Planted(PlantedBug::kPagesFreedWhilePinned) && it == holdings_.end()) return {};
   SL_CHECK(it != holdings_.end());
   SL_CHECK(it->second.pin_count > 0);
   if (--it->second.pin_count > 0) return {.page_count = 0, .pinned_remain = it->second.released};
@@ -157,7 +159,8 @@ ReleasedPages HotKvManager::Release(const AttemptKey& key) {
   if (it == holdings_.end()) return {};
   it->second.released = true;
   it->second.appended = 0;
-  if (it->second.pin_count > 0) return {.page_count = 0, .pinned_remain = true};
+  const bool pinned = it->second.pin_count > 0 && !Planted(PlantedBug::kPagesFreedWhilePinned);
+  if (pinned) return {.page_count = 0, .pinned_remain = true};
   return {.page_count = Free(it), .pinned_remain = false};
 }
 
@@ -195,6 +198,11 @@ void HotKvManager::CheckConservation() const {
 int32_t HotKvManager::LengthOf(const AttemptKey& key) const {
   const auto it = holdings_.find(key);
   return it == holdings_.end() ? 0 : it->second.length;
+}
+
+int32_t HotKvManager::TakenLengthOf(const AttemptKey& key) const {
+  const auto it = holdings_.find(key);
+  return it == holdings_.end() ? 0 : it->second.length + it->second.appended;
 }
 
 int32_t HotKvManager::PagesOf(const AttemptKey& key) const {

@@ -78,6 +78,8 @@ class HotKvManager {
   static int32_t PagesFor(int32_t tokens);
   // Visible rows; 0 for an unknown attempt.
   int32_t LengthOf(const AttemptKey& key) const;
+  // Visible rows and appended ones.
+  int32_t TakenLengthOf(const AttemptKey& key) const;
   // Pages of `key`, pinned ones of a released attempt included.
   int32_t PagesOf(const AttemptKey& key) const;
 

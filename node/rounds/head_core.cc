@@ -12,7 +12,9 @@
 
 namespace shardline {
 
-HeadCore::HeadCore(HeadOptions options) : options_(std::move(options)) {
+HeadCore::HeadCore(HeadOptions options)
+    : options_(std::move(options)),
+      lap_times_(options_.step_timeout_min, options_.step_timeout_max) {
   SL_CHECK(options_.vocab_size > 0);
   SL_CHECK(options_.hidden_dim > 0);
   SL_CHECK(options_.context_tokens_max > 0);
@@ -29,7 +31,6 @@ HeadActions HeadCore::TakeActions() { return std::exchange(actions_, {}); }
 
 void HeadCore::SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
                         bool is_prefill, Instant now) {
-  if (outgoing_.rows.size() >= options_.bundle_rows_max) FlushSteps();
   const StepKey key{.attempt = attempt.run.key, .step = StepIndex(attempt.step_next++)};
   const auto token_count = static_cast<int32_t>(tokens.size());
   attempt.flights[key.step] = {.sent = now,
@@ -38,15 +39,21 @@ void HeadCore::SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool 
                                .wants_logits = wants_logits,
                                .is_prefill = is_prefill,
                                .chunks_ahead = chunks_in_flight_};
-  outgoing_.rows.push_back({.key = key,
-                            .position = attempt.sent,
-                            .token_count = token_count,
-                            .hop = 0,
-                            .budget = attempt.deadline - now,
-                            .flags = wants_logits ? kRowWantsLogits : 0});
-  outgoing_.tokens.insert(outgoing_.tokens.end(), tokens.begin(), tokens.end());
+  PutStep(key, tokens, attempt.flights[key.step], attempt.deadline - now);
   attempt.sent += token_count;
   ++stats_.steps_sent;
+}
+
+void HeadCore::PutStep(const StepKey& key, std::span<const int32_t> tokens, const Flight& flight,
+                       absl::Duration budget) {
+  if (outgoing_.rows.size() >= options_.bundle_rows_max) FlushSteps();
+  outgoing_.rows.push_back({.key = key,
+                            .position = flight.position,
+                            .token_count = flight.token_count,
+                            .hop = 0,
+                            .budget = budget,
+                            .flags = flight.wants_logits ? kRowWantsLogits : 0});
+  outgoing_.tokens.insert(outgoing_.tokens.end(), tokens.begin(), tokens.end());
 }
 
 void HeadCore::FlushSteps() {
@@ -100,6 +107,9 @@ void HeadCore::OnReturn(StageBundle bundle, Instant now) {
     }
     attempt.flights.erase(row.key.step);
     attempt.progress = now;
+    attempt.has_returned = true;
+    attempt.resend_at.reset();
+    lap_times_.Add(flight.token_count, now - flight.sent);
     if (flight.is_prefill) {
       --chunks_in_flight_;
     } else {

@@ -26,6 +26,7 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "node/rounds/lap_times.h"
 #include "node/rounds/run_attempt.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_bundle.h"
@@ -42,10 +43,17 @@ struct HeadOptions {
   int32_t chunks_in_flight = 2;    // Of one attempt. REQUIRES: <= kStepsInFlightMax.
   int32_t prefill_chunks_max = 4;  // Of all attempts; bounds what a decode step waits behind.
   size_t attempts_max = 64;
-  size_t bundle_rows_max = 256;                    // As StageOptions.
-  size_t samples_max = 64;                         // Rows of one finish job.
-  absl::Duration step_timeout = absl::Seconds(5);  // And as much for each chunk ahead of it.
-  absl::Duration retry_after = absl::Seconds(1);   // Advice in kOverloaded.
+  size_t bundle_rows_max = 256;  // As StageOptions.
+  size_t samples_max = 64;       // Rows of one finish job.
+  // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
+  // largest while too few laps are known), and as much again for each chunk ahead of it.
+  absl::Duration step_timeout_min = absl::Seconds(1);
+  absl::Duration step_timeout_max = absl::Seconds(5);
+  // A stage that does not know the attempt yet, since steps overtook its OPEN, gets them again
+  // after a pause; the pause doubles.
+  absl::Duration resend_pause = absl::Milliseconds(10);
+  int32_t resends_max = 6;
+  absl::Duration retry_after = absl::Seconds(1);  // Advice in kOverloaded.
 };
 
 struct HeadStats {
@@ -58,6 +66,7 @@ struct HeadStats {
   uint64_t returns_ignored = 0;  // Copies, or of attempts that ended.
   uint64_t failures_ignored = 0;
   uint64_t step_timeouts = 0;
+  uint64_t steps_resent = 0;  // To stages that did not know the attempt yet.
 };
 
 // To be carried out in this order.
@@ -137,6 +146,10 @@ class HeadCore {
     uint64_t step_next = 0;
     uint32_t generated = 0;  // Delivered ones included.
     std::map<StepIndex, Flight> flights;
+    bool has_returned = false;  // Any step: then every stage has known the attempt.
+    int32_t resends = 0;
+    std::optional<Instant> resend_at;    // The steps in flight go again.
+    StepIndex resent_below;              // Steps that went more than once.
     std::optional<StepIndex> finishing;  // The step whose token is being drawn.
     bool finish_is_decode = false;       // Its lap counts as decode.
     std::optional<Instant> first_token;
@@ -158,6 +171,8 @@ class HeadCore {
   void EndOverdue(Instant now);
   absl::Duration TimeoutOf(const Attempt& attempt) const;
   Instant WakeOf(const Attempt& attempt) const;
+  bool SendsAgain(Attempt& attempt, const RowFailure& failure, Instant now);
+  void SendAgain(Instant now);
   absl::Status TimedOut(const Attempt& attempt) const;
   absl::Status Fail(FailureKind kind, const AttemptKey& key, const std::string& message,
                     bool blame_self = false) const;
@@ -166,6 +181,8 @@ class HeadCore {
 
   void SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
                 bool is_prefill, Instant now);
+  void PutStep(const StepKey& key, std::span<const int32_t> tokens, const Flight& flight,
+               absl::Duration budget);
   void SendChunk(Attempt& attempt, Instant now);
   void SendChunks(Instant now);
   void StartFinish();
@@ -176,7 +193,8 @@ class HeadCore {
   const HeadOptions options_;
   Attempts attempts_;
   std::deque<AttemptKey> filling_;  // Attempts with prompt left to send, in turn.
-  int32_t chunks_in_flight_ = 0;    // Prefill steps in the ring, of all attempts.
+  LapTimes lap_times_;
+  int32_t chunks_in_flight_ = 0;  // Prefill steps in the ring, of all attempts.
   std::deque<Finish> finishes_;
   std::optional<uint64_t> finish_job_;  // The one the device has.
   std::vector<StepKey> finish_keys_;    // Its rows.

@@ -1,6 +1,7 @@
 // How attempts begin and end at the head: checks, deadlines, step timers, cancels, halts.
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "base/status_macros.h"
 #include "node/rounds/head_core.h"
 
@@ -132,18 +134,58 @@ void HeadCore::OnRowFailure(const RowFailure& failure, Instant now) {
   const FailureKind kind = FailureKindOf(failure.status);
   // A copy of a step that computes does no harm, and neither does one of a step long done; but
   // other content under a known key means that somebody lies.
+  const bool is_harmless =
+      kind == FailureKind::kStepInFlight && !Planted(PlantedBug::kCopyEndsTheOriginal);
   const bool matters =
-      it != attempts_.end() && kind != FailureKind::kStepInFlight &&
+      it != attempts_.end() && !is_harmless &&
       (kind == FailureKind::kStepConflict || it->second.flights.contains(failure.key.step));
   if (!matters) {
     ++stats_.failures_ignored;
     return;
   }
+  if (SendsAgain(it->second, failure, now)) return;
   End(it, failure.status.ok()
               ? Fail(FailureKind::kUncertain, failure.key.attempt, "a step failed without a reason")
               : failure.status);
   SendChunks(now);
   FlushSteps();
+}
+
+// True if the failure is one of steps that overtook the OPEN of a later stage, and is mended by
+// sending them again: that stage does not know the attempt, and to what came after the first of
+// them it says that there is a gap.
+bool HeadCore::SendsAgain(Attempt& attempt, const RowFailure& failure, Instant now) {
+  const FailureKind kind = FailureKindOf(failure.status);
+  if (kind == FailureKind::kStepConflict) {
+    const bool may_be_older =
+        attempt.resend_at.has_value() || failure.key.step < attempt.resent_below;
+    if (may_be_older) ++stats_.failures_ignored;
+    return may_be_older;
+  }
+  if (kind != FailureKind::kCacheMiss || attempt.has_returned) return false;
+  if (FailureDetailOf(failure.status).node == options_.node) return false;
+  if (attempt.resend_at) return true;
+  if (attempt.resends >= options_.resends_max) return false;
+  attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
+  ++attempt.resends;
+  return true;
+}
+
+// The own stage has kept what they left behind, and passes it on once more.
+void HeadCore::SendAgain(Instant now) {
+  for (auto& [key, attempt] : attempts_) {
+    if (!attempt.resend_at || *attempt.resend_at > now) continue;
+    attempt.resend_at.reset();
+    attempt.resent_below = StepIndex(attempt.step_next);
+    for (auto& [step, flight] : attempt.flights) {
+      const auto tokens = std::span<const int32_t>(attempt.prefix)
+                              .subspan(static_cast<size_t>(flight.position),
+                                       static_cast<size_t>(flight.token_count));
+      flight.sent = now;
+      PutStep({.attempt = key, .step = step}, tokens, flight, attempt.deadline - now);
+      ++stats_.steps_resent;
+    }
+  }
 }
 
 void HeadCore::OnCancel(const AttemptKey& key, Instant now) {
@@ -175,6 +217,7 @@ void HeadCore::Halt(const absl::Status& reason, Instant /*now*/) {
 
 void HeadCore::OnTick(Instant now) {
   EndOverdue(now);
+  SendAgain(now);
   SendChunks(now);
   StartFinish();
   FlushSteps();
@@ -204,18 +247,21 @@ Instant HeadCore::WakeOf(const Attempt& attempt) const {
 
 // A step waits its turn at every stage behind the chunks that were sent before it.
 absl::Duration HeadCore::TimeoutOf(const Attempt& attempt) const {
-  const int32_t ahead =
-      attempt.finishing ? chunks_in_flight_ : attempt.flights.begin()->second.chunks_ahead;
-  return options_.step_timeout * (1 + ahead);
+  if (attempt.finishing) return options_.step_timeout_max * (1 + chunks_in_flight_);
+  const Flight& flight = attempt.flights.begin()->second;
+  return lap_times_.TimeoutOf(flight.token_count) * (1 + flight.chunks_ahead);
 }
 
 Instant HeadCore::NextWake() const {
   Instant wake = Instant::InfiniteFuture();
-  for (const auto& [key, attempt] : attempts_) wake = std::min(wake, WakeOf(attempt));
+  for (const auto& [key, attempt] : attempts_) {
+    wake = std::min(wake, WakeOf(attempt));
+    if (attempt.resend_at) wake = std::min(wake, *attempt.resend_at);
+  }
   return wake;
 }
 
-// Names the stages that may hold the step; the one to blame, when only one may.
+// Names the stages that may hold the step, and blames the first of them.
 absl::Status HeadCore::TimedOut(const Attempt& attempt) const {
   const std::vector<RouteStage>& route = attempt.run.route;
   const bool is_here = attempt.finishing.has_value() || route.size() == 1 ||
@@ -227,15 +273,13 @@ absl::Status HeadCore::TimedOut(const Attempt& attempt) const {
   } else {
     for (size_t i = 1; i < route.size(); ++i) suspects.push_back(NameOf(route[i], i));
   }
-  FailureDetail detail{.kind = FailureKind::kStreamReset,
-                       .session = attempt.run.key.session,
-                       .epoch = attempt.run.key.epoch,
-                       .step = step};
-  if (suspects.size() == 1) {
-    const RouteStage& suspect = is_here ? route[0] : route[1];
-    detail.node = suspect.node;
-    detail.layers = suspect.layers;
-  }
+  const RouteStage& suspect = is_here ? route[0] : route[1];
+  const FailureDetail detail{.kind = FailureKind::kStreamReset,
+                             .session = attempt.run.key.session,
+                             .epoch = attempt.run.key.epoch,
+                             .step = step,
+                             .node = suspect.node,
+                             .layers = suspect.layers};
   return MakeFailure(detail,
                      absl::StrCat("session ", attempt.run.key.session.value(), " epoch ",
                                   attempt.run.key.epoch.value(), ": step ", step.value(),

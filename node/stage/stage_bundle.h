@@ -48,6 +48,8 @@ struct StageBundle {
   std::vector<BundleRow> rows;
   std::vector<int32_t> tokens;  // Only from the own head: one a token, in row order.
   BufferRef hidden;             // Otherwise: f32 [sum of token_count, hidden_dim], in row order.
+  // Of the link that brought it: OnLinkAccepted. 0 from the own head, and of bundles to be sent.
+  uint64_t connection = 0;
 };
 
 // One row was refused, by this stage or further down the route; its neighbours go on.

@@ -9,16 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
+#include "node/stage/step_chain.h"
 
 namespace shardline {
-namespace {
-
-constexpr absl::Duration kLeastShrink = absl::Microseconds(1);
-
-}  // namespace
-
 StageCore::StageCore(StageOptions options)
-    : options_(std::move(options)), kv_(options_.pages_total) {
+    : options_(std::move(options)), kv_(options_.pages_total), floor_(options_.floor) {
   SL_CHECK(!options_.node.empty());
   SL_CHECK(!options_.layers.empty());
   SL_CHECK(options_.layers.end <= options_.layers_total);
@@ -34,12 +30,14 @@ StageCore::StageCore(StageOptions options)
 StageActions StageCore::TakeActions() { return std::exchange(actions_, {}); }
 
 Instant StageCore::NextWake() const {
-  if (reclaims_.empty()) return Instant::InfiniteFuture();
-  return Instant::FromOrigin(reclaims_.begin()->first);
+  absl::Duration wake = absl::InfiniteDuration();
+  if (!reclaims_.empty()) wake = reclaims_.begin()->first;
+  if (!doubts_.empty()) wake = std::min(wake, doubts_.begin()->first);
+  return Instant::FromOrigin(wake);
 }
 
 void StageCore::OnTick(Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   StartJobs(now);
 }
 
@@ -57,7 +55,7 @@ void StageCore::StartJobs(Instant now) {
 
 // The budget is asked again here: the row may have waited, or the machine slept.
 void StageCore::FailExpiredRows(Instant now) {
-  while (true) {
+  while (!Planted(PlantedBug::kExpiredStepStarts)) {
     const auto row = std::find_if(waiting_.begin(), waiting_.end(),
                                   [&](const PendingRow& r) { return r.deadline <= now; });
     if (row == waiting_.end()) return;
@@ -131,7 +129,7 @@ BufferRef StageCore::Gather(const std::vector<StepOutput>& outputs) const {
 }
 
 void StageCore::OnComputeDone(ComputeDone done, Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   const auto job = running_.find(done.id);
   if (job == running_.end()) return;
   std::vector<PendingRow>& rows = job->second;
@@ -162,13 +160,16 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
   if (pending.discarded) {
     ++stats_.rows_discarded;
     kv_.Unpin(key);
+    if (Planted(PlantedBug::kFencedOutputForwarded)) EmitFenced(pending, done, hidden_row, now);
     return;
   }
   const auto it = attempts_.find(key.session);
   SL_CHECK(it != attempts_.end());
   Attempt& attempt = it->second;
   const absl::Status& status = done.status.ok() ? done.slice_status[slice] : done.status;
-  if (!status.ok()) {
+  const bool forwards_nan =
+      Planted(PlantedBug::kNonFiniteForwarded) && FailureKindOf(status) == FailureKind::kNonFinite;
+  if (!status.ok() && !forwards_nan) {
     const FailureKind kind = FailureKindOf(status);
     if (kind == FailureKind::kNonFinite) ++stats_.rows_non_finite;
     FailRows(attempt, row.key.step,
@@ -177,27 +178,58 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
     kv_.Unpin(key);
     return;
   }
-  kv_.Commit(key, row.token_count);
+  if (!Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
   kv_.Unpin(key);
+  StepOutput output = OutputOf(attempt, pending, done, hidden_row);
+  attempt.ledger.Commit(row.key.step, output);
+  attempt.chain_out = ChainAfter(attempt, row.key, output);
+  ++stats_.rows_committed;
+  stats_.tokens_committed += static_cast<uint64_t>(row.token_count);
+  if (IsHeadOf(attempt)) actions_.computed.push_back({row.key, done.compute_time});
+  if (absl::Status sent = Emit(attempt, row.key, output, now); !sent.ok()) {
+    Refuse(UpstreamOf(attempt), row.key, std::move(sent));
+  }
+}
+
+// Of a planted bug: the output of a step whose attempt was fenced meanwhile goes nowhere.
+void StageCore::EmitFenced(const PendingRow& pending, const ComputeDone& done, int64_t hidden_row,
+                           Instant now) {
+  const auto it = undead_.find(pending.row.key.attempt);
+  if (it == undead_.end() || !done.status.ok()) return;
+  const StepOutput output = OutputOf(it->second, pending, done, hidden_row);
+  (void)Emit(it->second, pending.row.key, output, now);
+}
+
+uint64_t StageCore::ChainAfter(const Attempt& attempt, const StepKey& key,
+                               const StepOutput& output) const {
+  if (attempt.open.route.size() == 1) return 0;  // Straight to the own head, which keeps none.
+  const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
+  const uint64_t digest =
+      RowDigest(RowOf(attempt, key, output),
+                output.hidden->data() + static_cast<size_t>(output.row) * token_bytes,
+                static_cast<size_t>(output.token_count) * token_bytes);
+  return ChainNext(output.chain, key.step, digest);
+}
+
+StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending,
+                               const ComputeDone& done, int64_t hidden_row) {
+  const BundleRow& row = pending.row;
   StepOutput output{.hidden = done.hidden,
                     .row = static_cast<int32_t>(hidden_row),
                     .position = row.position,
                     .token_count = row.token_count,
                     .flags = row.flags,
-                    .compute = row.compute + done.compute_time};
+                    .compute = row.compute + done.compute_time,
+                    .deadline = pending.deadline,
+                    .budget_max = row.budget - kLeastShrink,
+                    .chain = attempt.chain_out};
   if (attempt.open.stage_index + 1 == attempt.open.route.size()) {
     // Nobody needs more than the last token's hidden state.
     output.row += row.token_count - 1;
     output.position += row.token_count - 1;
     output.token_count = 1;
   }
-  attempt.ledger.Commit(row.key.step, output);
-  ++stats_.rows_committed;
-  stats_.tokens_committed += static_cast<uint64_t>(row.token_count);
-  if (IsHeadOf(attempt)) actions_.computed.push_back({row.key, done.compute_time});
-  if (absl::Status sent = Emit(attempt, pending, output, now); !sent.ok()) {
-    Refuse(UpstreamOf(attempt), row.key, std::move(sent));
-  }
+  return output;
 }
 
 // `from` and every later step that waits or computes are certainly not applied: they are refused
@@ -227,27 +259,41 @@ void StageCore::FailRows(Attempt& attempt, StepIndex from, const absl::Status& s
     Refuse(upstream, it->row.key, status);
     it = waiting_.erase(it);
   }
-  kv_.Abandon(key, token_count);
-  attempt.ledger.AbandonFrom(from);
+  if (!Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Abandon(key, token_count);
+  if (!Planted(PlantedBug::kCertainFailureStaysInFlight)) attempt.ledger.AbandonFrom(from);
 }
 
-absl::Status StageCore::Emit(const Attempt& attempt, const PendingRow& pending,
-                             const StepOutput& output, Instant now) {
+BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
+                           const StepOutput& output) const {
+  return {.key = key,
+          .position = output.position,
+          .token_count = output.token_count,
+          .hop = attempt.open.stage_index + 1,
+          .flags = output.flags,
+          .compute = output.compute,
+          .chain = output.chain};
+}
+
+// While the link is in doubt the output is kept and no more: it is sent when the doubt ends.
+absl::Status StageCore::Emit(const Attempt& attempt, const StepKey& key, const StepOutput& output,
+                             Instant now) {
   const OpenAttempt& open = attempt.open;
-  const absl::Duration budget = std::min(pending.deadline - now, pending.row.budget - kLeastShrink);
+  absl::Duration budget = std::min(output.deadline - now, output.budget_max);
   if (budget <= absl::ZeroDuration()) {
-    return Blame(FailureKind::kDeadlineExceeded, pending.row.key,
-                 "its budget ended before it was sent on");
+    return Blame(FailureKind::kDeadlineExceeded, key, "its budget ended before it was sent on");
   }
+  if (Planted(PlantedBug::kBudgetDoesNotShrink)) budget = output.budget_max + kLeastShrink;
   Outbound outbound{.is_return = open.route.size() == 1, .output = output};
-  if (!outbound.is_return) outbound.to = DownstreamOf(attempt);
-  outbound.row = {.key = pending.row.key,
-                  .position = output.position,
-                  .token_count = output.token_count,
-                  .hop = open.stage_index + 1,
-                  .budget = budget,
-                  .flags = output.flags,
-                  .compute = output.compute};
+  if (!outbound.is_return) {
+    outbound.to = DownstreamOf(attempt);
+    if (attempt.doubt) return absl::OkStatus();
+    if (silent_.contains(outbound.to.peer())) {
+      Redial(outbound.to);
+      return LinkFailure(attempt, FailureKind::kHeartbeatLost, key.step, "is silent");
+    }
+  }
+  outbound.row = RowOf(attempt, key, output);
+  outbound.row.budget = budget;
   outbound_.push_back(std::move(outbound));
   return absl::OkStatus();
 }

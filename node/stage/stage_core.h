@@ -7,13 +7,19 @@
 // is refused alone and by name; every page comes back by the attempt's own deadline, with no
 // message at all. Will never wait, know the time by itself, or touch a byte of KV.
 //
+// When a link downstream is reset, the steps on it are in doubt: they are kept, the peer is asked
+// what it has taken, and what it lacks is sent again if both chains agree. Anything else, or no
+// answer in `resume_timeout`, fails them to the head, and the coordinator begins a new epoch.
+//
 // Rows wait here while the device is busy and then run together, so that a busy stage batches by
 // itself. Sans-IO and not thread-safe: one event and `now` go in on the loop thread, then
 // TakeActions() comes out.
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -51,6 +57,11 @@ struct StageOptions {
   size_t rows_waiting_max = 4096;
   size_t jobs_in_flight_max = 1;  // The device must finish jobs in the order it got them.
   absl::Duration reclaim_grace = absl::Seconds(1);  // Past its budget an attempt is freed.
+  // How long steps may stay in doubt after a reset; zero: they fail at once.
+  absl::Duration resume_timeout = absl::Seconds(1);
+  SessionId floor;  // No session below it opens any more.
+  // Whether the OPEN is the coordinator's: kUnauthorised otherwise. Null: every OPEN is.
+  std::function<absl::Status(const OpenAttempt&)> authorise;
 };
 
 // Counters since construction. Plain numbers, exported by the shell.
@@ -67,8 +78,14 @@ struct StageStats {
   uint64_t rows_in_flight_copies = 0;
   uint64_t rows_discarded = 0;  // Computed, then found fenced or built on a failed step.
   uint64_t rows_non_finite = 0;
-  uint64_t fences_ignored = 0;   // From a coordinator of an older term.
-  uint64_t failures_passed = 0;  // From downstream to upstream.
+  uint64_t fences_ignored = 0;     // From a coordinator of an older term.
+  uint64_t failures_passed = 0;    // From downstream to upstream.
+  uint64_t attempts_unlisted = 0;  // Ended because the coordinator no longer lists them.
+  uint64_t bundles_shut_out = 0;   // From a connection that a newer one had replaced.
+  uint64_t returns_repeated = 0;   // Copies of rows that are back at the head already.
+  uint64_t attempts_in_doubt = 0;  // Times that a reset put an attempt's steps in doubt.
+  uint64_t attempts_resumed = 0;   // Doubts that ended with certainty.
+  uint64_t rows_resent = 0;        // After a resume.
   uint64_t jobs = 0;
 };
 
@@ -83,6 +100,18 @@ struct Forward {
   StageBundle bundle;
 };
 
+// What to ask a peer on its new connection, before any bundle of these attempts.
+struct Inspect {
+  RouteStage to;
+  std::vector<InspectRow> rows;
+};
+
+// What a peer asked, in the order of its question. Dropped if its link is gone.
+struct InspectAnswer {
+  StagePeer to;
+  std::vector<InspectStatus> statuses;
+};
+
 // The own share of a step was computed; for the head's timings.
 struct StepComputed {
   StepKey key;
@@ -95,11 +124,14 @@ struct StageActions {
   std::vector<StepComputed> computed;  // 2. Head's stage only: to HeadCore::OnLayersComputed.
   std::vector<Forward> forwards;       // 3. To the next stage's link, or the head's.
   std::vector<StageBundle> returns;    // 4. Head's stage only: to HeadCore::OnReturn.
-  std::vector<Refusal> refusals;       // 5. To the peer's link, or to HeadCore::OnRowFailure.
+  std::vector<InspectAnswer> answers;  // 5. To the peer's link, before
+  std::vector<Refusal> refusals;       // 6. to the peer's link, or to HeadCore::OnRowFailure.
+  std::vector<Inspect> inspects;       // 7. To the stage's link.
+  std::vector<RouteStage> redials;     // 8. Connect again, even if nothing is to be sent.
 
   bool empty() const {
     return jobs.empty() && computed.empty() && forwards.empty() && returns.empty() &&
-           refusals.empty();
+           answers.empty() && refusals.empty() && inspects.empty() && redials.empty();
   }
 };
 
@@ -111,6 +143,7 @@ class StageCore {
   // Opens an attempt, closing any older one of its session; repeating an open attempt's OPEN is
   // answered as granted. A refusal changes nothing:
   //   kWorkerDeath         names another incarnation than this one
+  //   kUnauthorised        is not the coordinator's
   //   kStaleEpoch          an older term, or an epoch that was fenced or superseded
   //   kIncompatibleRecipe  another model, numerics, plan, or layer range
   //   kInvalidRequest      a route or numbers that cannot be
@@ -122,10 +155,24 @@ class StageCore {
   // Always succeeds; the fence of an older term changes nothing.
   FenceReply Fence(SessionId session, Epoch epoch, Term term, Instant now);
 
-  // The head may run `key`: it is open here, and term and incarnation are current. The pointer is
-  // valid until the next call that is not const.
+  // The coordinator's snapshot of what is live on this node, which covers every OPEN up to
+  // `as_of`: attempts that it covers and does not list end as if fenced. Returns them, for the
+  // head core. That of an older term changes nothing.
+  std::vector<AttemptKey> OnLiveAttempts(Term term, uint64_t as_of,
+                                         const std::vector<AttemptKey>& keys, Instant now);
+
+  // Every session below `floor` is over: none opens any more, and their fences are forgotten.
+  void OnFloor(Term term, SessionId floor);
+
+  // The head may run `key`: it is open here with this capability (else kUnauthorised), and term
+  // and incarnation are current. The pointer is valid until the next call that is not const.
   absl::StatusOr<const OpenAttempt*> CheckRun(const AttemptKey& key, Term term,
-                                              Incarnation incarnation) const;
+                                              Incarnation incarnation,
+                                              const std::string& capability) const;
+
+  // A peer's new connection, before it is welcomed: bundles of its older ones are dropped from now
+  // on. Refused if a newer one stands.
+  absl::Status OnLinkAccepted(const StagePeer& from, uint64_t connection);
 
   // Rows for this stage, or back at the head. `from` is the link's peer, or the own head.
   void OnBundle(const StagePeer& from, StageBundle bundle, Instant now);
@@ -136,10 +183,23 @@ class StageCore {
   // shell could not hand to a link, `from` is the peer it could not reach.
   void OnRowFailure(const StagePeer& from, RowFailure failure, Instant now);
 
-  // The link to `peer` broke: what is on its way there fails with kStreamReset, naming it.
-  void OnLinkLost(const StagePeer& peer, Instant now);
+  // The link to `peer` broke. A reset (kStreamReset, or no kind) puts the steps on it in doubt;
+  // any other reason, kHeartbeatLost above all, fails them at once. They fail with the reason's
+  // kind if that is kHeartbeatLost or kWorkerDeath, else with kStreamReset; `node` is the peer and
+  // `reporter` this node.
+  void OnLinkLost(const StagePeer& peer, const absl::Status& reason, Instant now);
 
-  // Frees what is past its deadline.
+  // A new connection to `peer` was welcomed: asks about what is in doubt.
+  void OnLinkUp(const StagePeer& peer, Instant now);
+
+  // A peer upstream asks what was taken of its steps, after OnLinkAccepted shut out its older
+  // connections. Failures that may have been lost with them are told again.
+  void OnInspect(const StagePeer& from, const std::vector<InspectRow>& rows, Instant now);
+
+  // The answer of the peer downstream. What nobody asked for is ignored.
+  void OnInspectReply(const StagePeer& from, const std::vector<InspectStatus>& rows, Instant now);
+
+  // Frees what is past its deadline, and fails what was too long in doubt.
   void OnTick(Instant now);
 
   // Closes every attempt and fences its epoch: the shard is going away.
@@ -155,14 +215,28 @@ class StageCore {
   const HotKvManager& kv() const { return kv_; }
   size_t attempts_open() const { return attempts_.size(); }
   size_t rows_waiting() const { return waiting_.size(); }
+  size_t attempts_doubted() const { return doubts_.size(); }
 
  private:
+  // A budget shrinks on every hop, even if no time passes.
+  static constexpr absl::Duration kLeastShrink = absl::Microseconds(1);
+
+  // The link downstream was reset, and what the peer has taken is not known.
+  struct Doubt {
+    Instant until;
+    bool asked = false;  // On the connection that stands.
+  };
+
   struct Attempt {
     OpenAttempt open;
     int32_t pages_reserved = 0;
     Instant deadline;  // Of the request.
     Instant reclaim;   // Past it everything is freed.
     StepLedger ledger;
+    StepLedger returns;      // Head's stage only: the rows back from the last stage.
+    uint64_t chain_out = 0;  // Over all that was sent downstream.
+    std::optional<Doubt> doubt;
+    std::optional<RowFailure> told;  // Upstream, for the earliest step; lost with a reset.
   };
 
   // A row of a bundle: judged, then waiting for the device, then computing. From when it is taken
@@ -193,16 +267,19 @@ class StageCore {
   absl::Status CheckRoute(const OpenAttempt& open) const;
   absl::Status CheckFence(const AttemptKey& key) const;
   void RaiseFence(SessionId session, Epoch lowest);
+  bool IsForgotten(SessionId session) const;
   FenceReply Close(Attempts::iterator it);
-  void ExpireAttempts(Instant now);
+  void Expire(Instant now);
 
   // Arriving rows: stage_rows.cc.
   absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;
   absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
-  absl::Status TakeReturn(const StagePeer& from, const Attempt& attempt, const PendingRow& pending,
+  absl::Status TakeReturn(const StagePeer& from, Attempt& attempt, const PendingRow& pending,
                           Instant now);
+  bool PlantedAsNext(const Attempt& attempt, BundleRow& row) const;
   absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
   void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
+  void Tell(const StagePeer& to, RowFailure failure);
 
   // Computing and sending: stage_core.cc.
   void StartJobs(Instant now);
@@ -212,10 +289,27 @@ class StageCore {
   void FinishRow(PendingRow& pending, const ComputeDone& done, size_t slice, int64_t hidden_row,
                  Instant now);
   void FailRows(Attempt& attempt, StepIndex from, const absl::Status& status);
-  absl::Status Emit(const Attempt& attempt, const PendingRow& pending, const StepOutput& output,
+  absl::Status Emit(const Attempt& attempt, const StepKey& key, const StepOutput& output,
                     Instant now);
+  StepOutput OutputOf(const Attempt& attempt, const PendingRow& pending, const ComputeDone& done,
+                      int64_t hidden_row);
+  uint64_t ChainAfter(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
+  void EmitFenced(const PendingRow& pending, const ComputeDone& done, int64_t hidden_row,
+                  Instant now);
+  BundleRow RowOf(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
   void FlushOutputs();
   BufferRef Gather(const std::vector<StepOutput>& outputs) const;
+
+  // Links and doubts: stage_links.cc.
+  bool SendsTo(const Attempt& attempt, const StagePeer& peer) const;
+  void FailDoubt(Attempt& attempt, FailureKind kind, const std::string& reason);
+  void EndDoubt(Attempt& attempt);
+  void ExpireDoubts(Instant now);
+  void Redial(const RouteStage& stage);
+  InspectStatus StatusFor(const StagePeer& from, const AttemptKey& key);
+  void Resume(Attempt& attempt, const InspectStatus& status, Instant now);
+  absl::Status LinkFailure(const Attempt& attempt, FailureKind kind, StepIndex step,
+                           const std::string& reason) const;
 
   bool IsHeadOf(const Attempt& attempt) const { return attempt.open.stage_index == 0; }
   StagePeer UpstreamOf(const Attempt& attempt) const;
@@ -231,7 +325,12 @@ class StageCore {
   // The lowest epoch that may still open, by session; at most sessions_max.
   absl::flat_hash_map<SessionId, Epoch> fences_;
   std::set<SessionId> closed_;  // Sessions in fences_ that have no open attempt.
-  SessionId floor_;             // A session below it that is not in fences_ was forgotten.
+  SessionId forgotten_;         // A session below it that is not in fences_ was forgotten.
+  SessionId floor_;             // A session below it is over, says the coordinator.
+  std::set<std::pair<absl::Duration, SessionId>> doubts_;  // As reclaims_.
+  std::set<StagePeer> silent_;                 // Lost without resume; no connection since.
+  std::map<StagePeer, uint64_t> connections_;  // The newest of each peer upstream.
+  std::map<AttemptKey, Attempt> undead_;       // Planted bugs only.
   std::deque<PendingRow> waiting_;
   std::map<uint64_t, std::vector<PendingRow>> running_;  // By job id.
   uint64_t job_id_next_ = 1;

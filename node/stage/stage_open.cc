@@ -6,8 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "base/status_macros.h"
 #include "node/stage/stage_core.h"
+#include "node/stage/step_chain.h"
 
 namespace shardline {
 namespace {
@@ -33,7 +35,7 @@ std::string Recipe::ToString() const {
 }
 
 absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   if (absl::Status status = CheckOpen(open); !status.ok()) {
     ++stats_.opens_refused;
     return status;
@@ -42,6 +44,9 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
   const auto older = attempts_.find(key.session);
   if (older != attempts_.end() && older->second.open.key.epoch == key.epoch) {
     term_ = open.term;
+    // The coordinator may have signed it anew, for less budget; the run names the newest.
+    older->second.open.capability = open.capability;
+    older->second.open.open_seq = std::max(older->second.open.open_seq, open.open_seq);
     return OpenReply{.pages_reserved = older->second.pages_reserved,
                      .pages_free = kv_.pages_free()};
   }
@@ -59,12 +64,19 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
   term_ = open.term;
   const Instant deadline = now + open.budget;
   const Instant reclaim = deadline + options_.reclaim_grace;
+  const auto chain_at = [&](size_t hop) {
+    return ChainStart(key, static_cast<uint32_t>(hop), open.recipe);
+  };
   attempts_.emplace(key.session, Attempt{.open = open,
                                          .pages_reserved = kv_.PagesOf(key),
                                          .deadline = deadline,
                                          .reclaim = reclaim,
-                                         .ledger = StepLedger(key)});
-  reclaims_.emplace(reclaim.since_origin(), key.session);
+                                         .ledger = StepLedger(key, chain_at(open.stage_index)),
+                                         .returns = StepLedger(key, chain_at(open.route.size())),
+                                         .chain_out = chain_at(open.stage_index + 1)});
+  if (!Planted(PlantedBug::kNoLocalDeadline)) {
+    reclaims_.emplace(reclaim.since_origin(), key.session);
+  }
   closed_.erase(key.session);
   RaiseFence(key.session, key.epoch);
   ++stats_.attempts_opened;
@@ -83,10 +95,15 @@ absl::Status StageCore::CheckOpen(const OpenAttempt& open) const {
     return MakeFailure(detail, absl::StrCat("open ", NameOf(key), " at node ",
                                             options_.node.value(), ": ", message));
   };
-  if (open.incarnation != options_.incarnation) {
+  if (open.incarnation != options_.incarnation && !Planted(PlantedBug::kOpenIgnoresIncarnation)) {
     return refuse(FailureKind::kWorkerDeath,
                   absl::StrCat("this is incarnation ", options_.incarnation.value(), ", not ",
                                open.incarnation.value()));
+  }
+  if (options_.authorise) {
+    if (const absl::Status status = options_.authorise(open); !status.ok()) {
+      return refuse(FailureKind::kUnauthorised, std::string(status.message()));
+    }
   }
   if (open.term < term_) {
     return refuse(FailureKind::kStaleEpoch,
@@ -117,10 +134,10 @@ absl::Status StageCore::CheckOpen(const OpenAttempt& open) const {
     if (SameContent(it->second.open, open)) return absl::OkStatus();
     return refuse(FailureKind::kStepConflict, "it is open with other content");
   }
-  SL_RETURN_IF_ERROR(CheckFence(key));
-  if (!fences_.contains(key.session) && key.session < floor_) {
+  if (!Planted(PlantedBug::kOpenIgnoresFence)) SL_RETURN_IF_ERROR(CheckFence(key));
+  if (IsForgotten(key.session)) {
     return refuse(FailureKind::kOverloaded,
-                  absl::StrCat("sessions below ", floor_.value(), " are forgotten here"));
+                  absl::StrCat("sessions below ", forgotten_.value(), " are forgotten here"));
   }
   if (it == attempts_.end() && attempts_.size() >= options_.attempts_max) {
     return refuse(FailureKind::kOverloaded,
@@ -181,21 +198,31 @@ absl::Status StageCore::CheckRoute(const OpenAttempt& open) const {
   return absl::OkStatus();
 }
 
-// kStaleEpoch if `key` was fenced, superseded or expired here.
+// kStaleEpoch if `key` was fenced, superseded or expired here, or if its session is over.
 absl::Status StageCore::CheckFence(const AttemptKey& key) const {
+  const auto stale = [&](const std::string& why) {
+    return MakeFailure(
+        FailureDetail{.kind = FailureKind::kStaleEpoch,
+                      .session = key.session,
+                      .epoch = key.epoch,
+                      .node = options_.node,
+                      .layers = options_.layers},
+        absl::StrCat(NameOf(key), " is fenced at node ", options_.node.value(), ": ", why));
+  };
+  if (key.session < floor_) {
+    return stale(absl::StrCat("every session below ", floor_.value(), " is over"));
+  }
   const auto fence = fences_.find(key.session);
   if (fence == fences_.end() || key.epoch >= fence->second) return absl::OkStatus();
-  return MakeFailure(FailureDetail{.kind = FailureKind::kStaleEpoch,
-                                   .session = key.session,
-                                   .epoch = key.epoch,
-                                   .node = options_.node,
-                                   .layers = options_.layers},
-                     absl::StrCat(NameOf(key), " is fenced at node ", options_.node.value(),
-                                  ": the lowest epoch is ", fence->second.value()));
+  return stale(absl::StrCat("the lowest epoch is ", fence->second.value()));
+}
+
+bool StageCore::IsForgotten(SessionId session) const {
+  return session < forgotten_ && !fences_.contains(session);
 }
 
 FenceReply StageCore::Fence(SessionId session, Epoch epoch, Term term, Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   if (term < term_) {
     ++stats_.fences_ignored;
     return {};
@@ -207,6 +234,7 @@ FenceReply StageCore::Fence(SessionId session, Epoch epoch, Term term, Instant n
     reply = Close(it);
     ++stats_.attempts_fenced;
   }
+  if (Planted(PlantedBug::kFenceLeavesNoTombstone) && !fences_.contains(session)) return reply;
   // The largest epoch never opens, so stopping at it loses nothing.
   RaiseFence(session, epoch.value() == kEpochMax ? epoch : epoch.Next());
   return reply;
@@ -216,6 +244,7 @@ FenceReply StageCore::Fence(SessionId session, Epoch epoch, Term term, Instant n
 // an open attempt is forgotten, and with it the right of every unknown session below it to open:
 // what is forgotten can never be taken for new.
 void StageCore::RaiseFence(SessionId session, Epoch lowest) {
+  if (session < floor_ && !attempts_.contains(session)) return;  // The floor is its tombstone.
   const auto [it, is_new] = fences_.try_emplace(session, lowest);
   it->second = std::max(it->second, lowest);
   if (!is_new) return;
@@ -225,7 +254,40 @@ void StageCore::RaiseFence(SessionId session, Epoch lowest) {
   const SessionId oldest = *closed_.begin();
   closed_.erase(closed_.begin());
   fences_.erase(oldest);
-  floor_ = std::max(floor_, oldest.Next());
+  forgotten_ = std::max(forgotten_, oldest.Next());
+}
+
+void StageCore::OnFloor(Term term, SessionId floor) {
+  if (term < term_ || floor <= floor_) return;
+  term_ = term;
+  floor_ = floor;
+  while (!closed_.empty() && *closed_.begin() < floor_) {
+    fences_.erase(*closed_.begin());
+    closed_.erase(closed_.begin());
+  }
+}
+
+// What an older term opened is dead whatever its number: no term adopts another's attempts.
+std::vector<AttemptKey> StageCore::OnLiveAttempts(Term term, uint64_t as_of,
+                                                  const std::vector<AttemptKey>& keys,
+                                                  Instant now) {
+  Expire(now);
+  std::vector<AttemptKey> ended;
+  if (term < term_) return ended;
+  term_ = term;
+  const std::set<AttemptKey> live(keys.begin(), keys.end());
+  for (auto it = attempts_.begin(); it != attempts_.end();) {
+    const auto attempt = it++;
+    const OpenAttempt& open = attempt->second.open;
+    const AttemptKey key = open.key;
+    const bool is_covered = open.term < term || open.open_seq <= as_of;
+    if (!is_covered || live.contains(key)) continue;
+    Close(attempt);
+    RaiseFence(key.session, key.epoch.Next());
+    ++stats_.attempts_unlisted;
+    ended.push_back(key);
+  }
+  return ended;
 }
 
 FenceReply StageCore::Close(Attempts::iterator it) {
@@ -250,13 +312,17 @@ FenceReply StageCore::Close(Attempts::iterator it) {
   reply.pages_released = released.page_count;
   reply.pages_pinned = released.pinned_remain;
   reclaims_.erase({it->second.reclaim.since_origin(), key.session});
+  EndDoubt(it->second);
+  if (Planted(PlantedBug::kFencedOutputForwarded)) {
+    undead_.emplace(key, std::move(it->second));
+  }
   attempts_.erase(it);
   closed_.insert(key.session);
   return reply;
 }
 
 FenceReply StageCore::CloseAll(Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   FenceReply sum;
   while (!attempts_.empty()) {
     const AttemptKey key = attempts_.begin()->second.open.key;
@@ -270,7 +336,8 @@ FenceReply StageCore::CloseAll(Instant now) {
   return sum;
 }
 
-void StageCore::ExpireAttempts(Instant now) {
+// Attempts past their deadline, then doubts past theirs.
+void StageCore::Expire(Instant now) {
   while (!reclaims_.empty() && reclaims_.begin()->first <= now.since_origin()) {
     const auto it = attempts_.find(reclaims_.begin()->second);
     SL_CHECK(it != attempts_.end());
@@ -279,10 +346,12 @@ void StageCore::ExpireAttempts(Instant now) {
     RaiseFence(key.session, key.epoch.Next());
     ++stats_.attempts_expired;
   }
+  ExpireDoubts(now);
 }
 
 absl::StatusOr<const OpenAttempt*> StageCore::CheckRun(const AttemptKey& key, Term term,
-                                                       Incarnation incarnation) const {
+                                                       Incarnation incarnation,
+                                                       const std::string& capability) const {
   const auto refuse = [&](FailureKind kind, const std::string& message) {
     return MakeFailure(
         FailureDetail{.kind = kind,
@@ -303,7 +372,10 @@ absl::StatusOr<const OpenAttempt*> StageCore::CheckRun(const AttemptKey& key, Te
   }
   if (!options_.is_head) return refuse(FailureKind::kInvalidRequest, "the shard is not a head");
   const auto it = attempts_.find(key.session);
-  if (it != attempts_.end() && it->second.open.key.epoch == key.epoch) return &it->second.open;
+  if (it != attempts_.end() && it->second.open.key.epoch == key.epoch) {
+    if (it->second.open.capability == capability) return &it->second.open;
+    return refuse(FailureKind::kUnauthorised, "the capability is not that of its OPEN");
+  }
   SL_RETURN_IF_ERROR(CheckFence(key));
   return refuse(FailureKind::kCacheMiss, "the attempt is not open here");
 }

@@ -6,21 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/planted_bug.h"
 #include "base/status_macros.h"
 #include "node/stage/stage_core.h"
-#include "xxhash.h"
+#include "node/stage/step_chain.h"
 
 namespace shardline {
-namespace {
-
-uint64_t DigestOf(const BundleRow& row, const void* content, size_t content_bytes) {
-  const uint32_t head[4] = {static_cast<uint32_t>(row.position),
-                            static_cast<uint32_t>(row.token_count), row.flags, row.hop};
-  return XXH3_64bits_withSeed(content, content_bytes, XXH3_64bits(head, sizeof(head)));
-}
-
-}  // namespace
-
 absl::Status StageCore::Blame(FailureKind kind, const StepKey& key,
                               const std::string& message) const {
   return MakeFailure(
@@ -47,7 +38,18 @@ const RouteStage& StageCore::DownstreamOf(const Attempt& attempt) const {
 
 void StageCore::Refuse(const StagePeer& to, const StepKey& key, absl::Status status) {
   ++stats_.rows_refused;
-  actions_.refusals.push_back({.to = to, .failure = {.key = key, .status = std::move(status)}});
+  Tell(to, {.key = key, .status = std::move(status)});
+}
+
+// What goes upstream is remembered until the step comes again: a reset may take it.
+void StageCore::Tell(const StagePeer& to, RowFailure failure) {
+  const auto it = attempts_.find(failure.key.attempt.session);
+  if (it != attempts_.end() && it->second.open.key == failure.key.attempt &&
+      to == UpstreamOf(it->second) && FailureKindOf(failure.status) != FailureKind::kStepInFlight) {
+    std::optional<RowFailure>& told = it->second.told;
+    if (!told || failure.key.step <= told->key.step) told = failure;
+  }
+  actions_.refusals.push_back({.to = to, .failure = std::move(failure)});
 }
 
 // What concerns the bundle as a whole: its counts, and that its content is as long as they say.
@@ -89,7 +91,13 @@ absl::Status StageCore::CheckShape(const StagePeer& from, const StageBundle& bun
 }
 
 void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
+  const auto newest = connections_.find(from);
+  if (newest != connections_.end() && bundle.connection != 0 &&
+      bundle.connection < newest->second && !Planted(PlantedBug::kResumeWithoutFence)) {
+    ++stats_.bundles_shut_out;
+    return;
+  }
   ++stats_.bundles;
   if (const absl::Status status = CheckShape(from, bundle); !status.ok()) {
     for (const BundleRow& row : bundle.rows) {
@@ -122,20 +130,22 @@ void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now)
 absl::StatusOr<StageCore::Attempt*> StageCore::FindOpen(const StepKey& key) {
   const auto it = attempts_.find(key.attempt.session);
   if (it != attempts_.end() && it->second.open.key == key.attempt) return &it->second;
+  if (it != attempts_.end() && Planted(PlantedBug::kStepIgnoresEpoch)) return &it->second;
   if (absl::Status status = CheckFence(key.attempt); !status.ok()) {
     FailureDetail detail = FailureDetailOf(status);
     detail.step = key.step;
     return WithFailureDetail(status, detail);
   }
-  if (!fences_.contains(key.attempt.session) && key.attempt.session < floor_) {
+  if (IsForgotten(key.attempt.session)) {
     return Blame(FailureKind::kStaleEpoch, key, "the session is forgotten");
   }
   return Blame(FailureKind::kCacheMiss, key, "the attempt is not open here");
 }
 
 absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Instant now) {
-  const BundleRow& row = pending.row;
+  BundleRow& row = pending.row;
   SL_ASSIGN_OR_RETURN(Attempt * attempt, FindOpen(row.key));
+  if (Planted(PlantedBug::kStepIgnoresEpoch)) row.key.attempt = attempt->open.key;
   pending.deadline = std::min(pending.deadline, attempt->deadline);
 
   const OpenAttempt& open = attempt->open;
@@ -158,20 +168,27 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
   pending.digest =
       from.is_own_head()
-          ? DigestOf(row, pending.tokens.data(), pending.tokens.size() * sizeof(int32_t))
-          : DigestOf(row, pending.hidden->data() + token_bytes * pending.hidden_row,
-                     token_bytes * static_cast<size_t>(row.token_count));
+          ? RowDigest(row, pending.tokens.data(), pending.tokens.size() * sizeof(int32_t))
+          : RowDigest(row, pending.hidden->data() + token_bytes * pending.hidden_row,
+                      token_bytes * static_cast<size_t>(row.token_count));
+  // The own head keeps no chain: nothing lies between the two.
+  std::optional<uint64_t> chain;
+  if (!from.is_own_head()) chain = row.chain;
+  if (PlantedAsNext(*attempt, row)) chain.reset();
   SL_ASSIGN_OR_RETURN(const StepVerdict verdict,
-                      attempt->ledger.Judge(row.key.step, pending.digest));
+                      attempt->ledger.Judge(row.key.step, pending.digest, chain));
   if (verdict == StepVerdict::kInFlight) {
     ++stats_.rows_in_flight_copies;
     return Blame(FailureKind::kStepInFlight, row.key, "the step is computing");
   }
-  const bool has_budget = pending.deadline > now;
+  const bool has_budget = pending.deadline > now || Planted(PlantedBug::kExpiredStepStarts);
   if (verdict == StepVerdict::kReplay) {
     if (!has_budget) return Blame(FailureKind::kDeadlineExceeded, row.key, "no budget left");
     ++stats_.rows_replayed;
-    return Emit(*attempt, pending, attempt->ledger.OutputOf(row.key.step), now);
+    StepOutput output = attempt->ledger.OutputOf(row.key.step);
+    output.deadline = pending.deadline;
+    output.budget_max = row.budget - kLeastShrink;
+    return Emit(*attempt, row.key, output, now);
   }
 
   const AttemptKey& key = row.key.attempt;
@@ -187,13 +204,27 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
                       kv_.Append(key, row.position, row.token_count));
   pending.pages.assign(pages.begin(), pages.end());
   kv_.Pin(key);
+  if (Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
   attempt->ledger.Begin(row.key.step, pending.digest);
+  if (attempt->told && row.key.step <= attempt->told->key.step) attempt->told.reset();
   waiting_.push_back(std::move(pending));
   return absl::OkStatus();
 }
 
-// A row back at the head's node: for the head core, if it can be true at all.
-absl::Status StageCore::TakeReturn(const StagePeer& from, const Attempt& attempt,
+// True if a planted bug takes the step for the next one in line, wherever it belongs.
+bool StageCore::PlantedAsNext(const Attempt& attempt, BundleRow& row) const {
+  const StepIndex taken = attempt.ledger.taken();
+  const bool is_next = (row.key.step > taken && Planted(PlantedBug::kStepGapAccepted)) ||
+                       (row.key.step < taken && Planted(PlantedBug::kStepRunsTwice));
+  if (!is_next) return false;
+  row.key.step = taken;
+  row.position = kv_.TakenLengthOf(row.key.attempt);
+  return true;
+}
+
+// A row back at the head's node: for the head core, if it can be true at all. They come in order
+// and once each; copies are dropped.
+absl::Status StageCore::TakeReturn(const StagePeer& from, Attempt& attempt,
                                    const PendingRow& pending, Instant now) {
   const BundleRow& row = pending.row;
   if (from.is_own_head() || from != attempt.open.route.back().peer()) {
@@ -207,9 +238,22 @@ absl::Status StageCore::TakeReturn(const StagePeer& from, const Attempt& attempt
   if (row.key.step >= attempt.ledger.next()) {
     return Blame(FailureKind::kStepConflict, row.key, "returned before it was sent");
   }
+  const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
+  const uint64_t digest =
+      RowDigest(row, pending.hidden->data() + token_bytes * pending.hidden_row, token_bytes);
+  const absl::StatusOr<StepVerdict> verdict =
+      attempt.returns.Judge(row.key.step, digest, row.chain);
+  if (verdict.ok() ? *verdict == StepVerdict::kReplay
+                   : FailureKindOf(verdict.status()) == FailureKind::kUncertain) {
+    ++stats_.returns_repeated;
+    return absl::OkStatus();
+  }
+  SL_RETURN_IF_ERROR(verdict.status());
   if (pending.deadline <= now) {
     return Blame(FailureKind::kDeadlineExceeded, row.key, "no budget left");
   }
+  attempt.returns.Begin(row.key.step, digest);
+  attempt.returns.Commit(row.key.step, {});
   outbound_.push_back({.to = {},
                        .is_return = true,
                        .row = row,
@@ -222,7 +266,7 @@ absl::Status StageCore::TakeReturn(const StagePeer& from, const Attempt& attempt
 }
 
 void StageCore::OnRowFailure(const StagePeer& from, RowFailure failure, Instant now) {
-  ExpireAttempts(now);
+  Expire(now);
   const auto it = attempts_.find(failure.key.attempt.session);
   if (it == attempts_.end() || it->second.open.key != failure.key.attempt) return;
   const Attempt& attempt = it->second;
@@ -234,29 +278,7 @@ void StageCore::OnRowFailure(const StagePeer& from, RowFailure failure, Instant 
                            absl::StrCat("node ", from.node.value(), " failed it without a reason"));
   }
   ++stats_.failures_passed;
-  actions_.refusals.push_back({.to = UpstreamOf(attempt), .failure = std::move(failure)});
-}
-
-void StageCore::OnLinkLost(const StagePeer& peer, Instant now) {
-  ExpireAttempts(now);
-  for (const auto& [session, attempt] : attempts_) {
-    const RouteStage& next = DownstreamOf(attempt);
-    if (attempt.open.route.size() < 2 || next.peer() != peer) continue;
-    const StepLedger& ledger = attempt.ledger;
-    for (StepIndex step = ledger.first_retained(); step < ledger.next(); step = step.Next()) {
-      const StepKey key{.attempt = attempt.open.key, .step = step};
-      Refuse(UpstreamOf(attempt), key,
-             MakeFailure(FailureDetail{.kind = FailureKind::kStreamReset,
-                                       .session = session,
-                                       .epoch = key.attempt.epoch,
-                                       .step = step,
-                                       .node = peer.node,
-                                       .layers = next.layers},
-                         absl::StrCat("the link from node ", options_.node.value(), " to node ",
-                                      peer.node.value(), " (", next.layers.ToString(),
-                                      ") broke with the step on its way")));
-    }
-  }
+  Tell(UpstreamOf(attempt), std::move(failure));
 }
 
 }  // namespace shardline

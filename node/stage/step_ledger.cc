@@ -6,6 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/failure.h"
+#include "base/planted_bug.h"
+#include "base/status_macros.h"
+#include "node/stage/step_chain.h"
 
 namespace shardline {
 
@@ -17,7 +20,20 @@ absl::Status StepLedger::Fail(FailureKind kind, StepIndex step, const std::strin
                    " step ", step.value(), ": ", what));
 }
 
-absl::StatusOr<StepVerdict> StepLedger::Judge(StepIndex step, uint64_t digest) const {
+absl::Status StepLedger::CheckCopy(const Taken& known, StepIndex step, uint64_t digest,
+                                   std::optional<uint64_t> chain, const char* state) const {
+  if (Planted(PlantedBug::kStepDigestIgnored)) return absl::OkStatus();
+  if (known.digest != digest) {
+    return Fail(FailureKind::kStepConflict, step, absl::StrCat(state, " with other content"));
+  }
+  if (chain.has_value() && known.chain != *chain) {
+    return Fail(FailureKind::kStepConflict, step, absl::StrCat(state, " after other steps"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepVerdict> StepLedger::Judge(StepIndex step, uint64_t digest,
+                                              std::optional<uint64_t> chain) const {
   // Foreign numbers are compared as ranges before any arithmetic on them.
   if (step < next_) {
     const uint64_t age = next_.value() - step.value();
@@ -26,16 +42,13 @@ absl::StatusOr<StepVerdict> StepLedger::Judge(StepIndex step, uint64_t digest) c
           FailureKind::kUncertain, step,
           absl::StrCat("applied, but its output is no longer kept; next is ", next_.value()));
     }
-    if (done_[done_.size() - age].digest != digest) {
-      return Fail(FailureKind::kStepConflict, step, "was applied with other content");
-    }
+    const Taken& known = done_[done_.size() - age].taken;
+    SL_RETURN_IF_ERROR(CheckCopy(known, step, digest, chain, "was applied"));
     return StepVerdict::kReplay;
   }
   const uint64_t ahead = step.value() - next_.value();
   if (ahead < running_.size()) {
-    if (running_[ahead] != digest) {
-      return Fail(FailureKind::kStepConflict, step, "is computing with other content");
-    }
+    SL_RETURN_IF_ERROR(CheckCopy(running_[ahead], step, digest, chain, "is computing"));
     return StepVerdict::kInFlight;
   }
   if (ahead > running_.size()) {
@@ -46,19 +59,25 @@ absl::StatusOr<StepVerdict> StepLedger::Judge(StepIndex step, uint64_t digest) c
     return Fail(FailureKind::kStepConflict, step,
                 absl::StrCat("runs ahead of the ", kStepsInFlightMax, " steps in flight"));
   }
+  if (chain.has_value() && *chain != chain_taken()) {
+    return Fail(FailureKind::kStepConflict, step, "comes after other steps than were taken here");
+  }
   return StepVerdict::kRun;
 }
 
 void StepLedger::Begin(StepIndex step, uint64_t digest) {
-  SL_CHECK(step.value() == next_.value() + running_.size());
+  SL_CHECK(step == taken());
   SL_CHECK(running_.size() < kStepsInFlightMax);
-  running_.push_back(digest);
+  const uint64_t chain = chain_taken();
+  running_.push_back(
+      {.digest = digest, .chain = chain, .chain_after = ChainNext(chain, step, digest)});
 }
 
 void StepLedger::Commit(StepIndex step, StepOutput output) {
   SL_CHECK(step == next_);
   SL_CHECK(!running_.empty());
-  done_.push_back({.digest = running_.front(), .output = std::move(output)});
+  chain_ = running_.front().chain_after;
+  done_.push_back({.taken = running_.front(), .output = std::move(output)});
   running_.pop_front();
   if (done_.size() > kOutputsRetained) done_.pop_front();
   next_ = next_.Next();

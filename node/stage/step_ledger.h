@@ -4,20 +4,24 @@
 //
 // A route re-sends whatever it has no answer for. The ledger sorts the copies from the new steps:
 // steps run in order, up to kStepsInFlightMax at once; the outputs of the last kOutputsRetained
-// committed steps are kept, so that a lost answer can be given again without computing.
+// committed steps are kept, so that a lost answer can be given again without computing. With every
+// step goes the chain over those before it, as this receiver has taken them: step_chain.h.
 //
 // Holds no clock and no KV. Not thread-safe: lives on the shard's loop thread.
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/buffer.h"
 #include "base/failure.h"
 #include "base/id.h"
+#include "base/instant.h"
 
 namespace shardline {
 
@@ -33,7 +37,10 @@ struct StepOutput {
   int32_t position = 0;
   int32_t token_count = 0;
   uint32_t flags = 0;
-  absl::Duration compute;  // Of the stages up to this one.
+  absl::Duration compute;     // Of the stages up to this one.
+  Instant deadline;           // Not to be sent after it,
+  absl::Duration budget_max;  // nor with more time than this.
+  uint64_t chain = 0;         // Over all that was sent before it.
 };
 
 enum class StepVerdict {
@@ -44,12 +51,15 @@ enum class StepVerdict {
 
 class StepLedger {
  public:
-  explicit StepLedger(AttemptKey attempt) : attempt_(attempt) {}
+  // `chain_start` is the chain before the first step.
+  StepLedger(AttemptKey attempt, uint64_t chain_start) : attempt_(attempt), chain_(chain_start) {}
 
-  // Judges one arrival and changes nothing. kStepConflict for a gap, for another content under
-  // the key of a known step, and when too many steps are in flight; kUncertain for a copy of a
-  // step whose output is no longer kept.
-  absl::StatusOr<StepVerdict> Judge(StepIndex step, uint64_t digest) const;
+  // Judges one arrival and changes nothing. `chain` is what its sender has sent before; unset when
+  // the sender keeps none. kStepConflict for a gap, for another content under the key of a known
+  // step, for other steps before it, and when too many steps are in flight; kUncertain for a copy
+  // of a step whose output is no longer kept.
+  absl::StatusOr<StepVerdict> Judge(StepIndex step, uint64_t digest,
+                                    std::optional<uint64_t> chain) const;
 
   // Takes the step that Judge told to run. REQUIRES: Judge said kRun.
   void Begin(StepIndex step, uint64_t digest);
@@ -65,6 +75,9 @@ class StepLedger {
 
   // True if `step` is computing.
   bool InFlight(StepIndex step) const;
+  // The first step that was not taken, and the chain over all that were.
+  StepIndex taken() const { return StepIndex(next_.value() + running_.size()); }
+  uint64_t chain_taken() const { return running_.empty() ? chain_ : running_.back().chain_after; }
   // The steps whose outputs are kept: [first, next).
   StepIndex first_retained() const { return StepIndex(next_.value() - done_.size()); }
   // The oldest step that is not committed.
@@ -72,17 +85,25 @@ class StepLedger {
   size_t retained_count() const { return done_.size(); }
 
  private:
-  struct Done {
+  struct Taken {
     uint64_t digest = 0;
+    uint64_t chain = 0;  // Over the steps before it.
+    uint64_t chain_after = 0;
+  };
+  struct Done {
+    Taken taken;
     StepOutput output;
   };
 
   absl::Status Fail(FailureKind kind, StepIndex step, const std::string& what) const;
+  absl::Status CheckCopy(const Taken& known, StepIndex step, uint64_t digest,
+                         std::optional<uint64_t> chain, const char* state) const;
 
   const AttemptKey attempt_;
   StepIndex next_;
-  std::deque<uint64_t> running_;  // Digests of steps next_, next_ + 1, …
-  std::deque<Done> done_;         // Steps …, next_ - 2, next_ - 1.
+  uint64_t chain_;             // Over the steps before next_.
+  std::deque<Taken> running_;  // Steps next_, next_ + 1, …
+  std::deque<Done> done_;      // Steps …, next_ - 2, next_ - 1.
 };
 
 }  // namespace shardline

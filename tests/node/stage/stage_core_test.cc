@@ -119,14 +119,14 @@ TEST(StageCore, ChecksWhoMayRunAnAttempt) {
   OpenAttempt open = OpenOf(options, 7, 3);
   open.term = Term(4);
   ASSERT_THAT(stage.Open(open, kNow), IsOk());
-  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1)), IsOk());
-  EXPECT_THAT(stage.CheckRun(open.key, Term(3), Incarnation(1)),
+  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1), ""), IsOk());
+  EXPECT_THAT(stage.CheckRun(open.key, Term(3), Incarnation(1), ""),
               FailsWith(FailureKind::kStaleEpoch));
-  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(2)),
+  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(2), ""),
               FailsWith(FailureKind::kWorkerDeath));
-  EXPECT_THAT(stage.CheckRun({SessionId(7), Epoch(2)}, Term(4), Incarnation(1)),
+  EXPECT_THAT(stage.CheckRun({SessionId(7), Epoch(2)}, Term(4), Incarnation(1), ""),
               FailsWith(FailureKind::kStaleEpoch));
-  EXPECT_THAT(stage.CheckRun({SessionId(8), Epoch(1)}, Term(4), Incarnation(1)),
+  EXPECT_THAT(stage.CheckRun({SessionId(8), Epoch(1)}, Term(4), Incarnation(1), ""),
               FailsWith(FailureKind::kCacheMiss));
 }
 
