@@ -2,9 +2,11 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -55,7 +57,14 @@ int Run(const NodeOptions& options) {
   ModelShardLoader loader({.model_dir = options.model_dir,
                            .memory_bytes = options.memory_bytes,
                            .threads = options.threads});
-  absl::StatusOr<std::unique_ptr<Node>> node = Node::Start(options, &loader, SystemClock());
+  std::atomic<bool> replaced = false;
+  NodeEvents events;
+  events.on_replaced = [&replaced](const absl::Status&) {
+    replaced = true;
+    kill(getpid(), SIGTERM);
+  };
+  absl::StatusOr<std::unique_ptr<Node>> node =
+      Node::Start(options, &loader, SystemClock(), std::move(events));
   if (!node.ok()) return Fail(node.status(), kExitFailure);
   LogInfo("listening", {{"address", (*node)->address()},
                         {"node", options.node_id},
@@ -75,7 +84,7 @@ int Run(const NodeOptions& options) {
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
   node->reset();
   LogInfo("stopped");
-  return 0;
+  return replaced ? kExitFailure : 0;
 }
 
 int Main(int argc, const char* const* argv) {

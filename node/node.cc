@@ -57,20 +57,26 @@ absl::Status CheckOrder(const ShardOrder& order) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Node>> Node::Start(NodeOptions options, ShardLoader* loader,
-                                                  const Clock* clock) {
+                                                  const Clock* clock, NodeEvents events) {
   if (options.threads == 0) options.threads = UsableCpuCount();
-  std::unique_ptr<Node> node(new Node(std::move(options), loader, clock));
+  SL_ASSIGN_OR_RETURN(ObeyedTerm obeyed, ObeyedTerm::Open(options.data_dir, options.node_id));
+  std::unique_ptr<Node> node(
+      new Node(std::move(options), loader, clock, std::move(events), std::move(obeyed)));
   SL_RETURN_IF_ERROR(node->Listen());
   node->Join();
   return node;
 }
 
-Node::Node(NodeOptions options, ShardLoader* loader, const Clock* clock)
+Node::Node(NodeOptions options, ShardLoader* loader, const Clock* clock, NodeEvents events,
+           ObeyedTerm obeyed)
     : options_(std::move(options)),
       loader_(loader),
       clock_(clock),
+      events_(std::move(events)),
       boot_id_(RandomBootId()),
-      strand_(kEventsWaitingMax) {}
+      obeyed_(std::move(obeyed)),
+      strand_(kEventsWaitingMax),
+      courier_(std::make_unique<Courier>(&strand_, kEventsWaitingMax)) {}
 
 absl::Status Node::Listen() {
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
@@ -79,9 +85,26 @@ absl::Status Node::Listen() {
     });
   });
   loading_ = std::make_unique<LoadingThread>(loader_, clock_, MakeLoadingEvents());
+  StartPulses();
   SL_ASSIGN_OR_RETURN(server_, NodeServer::Start(options_.listen, MakeShardEvents(),
                                                  MakeHeadEvents(), LinkLimits{}, LinkWindow{}));
   return absl::OkStatus();
+}
+
+void Node::StartPulses() {
+  pulse_host_ = std::make_unique<PulseHost>(
+      PulseOptions{},
+      PulseHostEvents{.self = [this] { return Self(); }, .progress = [this] { return Progress(); }},
+      clock_);
+  PulseClientEvents events;
+  events.self = [this] { return Self(); };
+  events.progress = [this] { return Progress(); };
+  events.on_lost = [this](const StagePeer& peer, const absl::Status& reason) {
+    ToStrand([this, peer, reason] {
+      if (loop_ != nullptr) loop_->OnPeerLost(peer, reason);
+    });
+  };
+  pulses_ = std::make_unique<PulseClient>(PulseOptions{}, std::move(events), clock_, &calls_);
 }
 
 void Node::Join() {
@@ -114,6 +137,8 @@ Node::~Node() {
     dropped.Notify();
   });
   dropped.WaitForNotification();
+  pulses_.reset();  // No life uses it any more, and it tells nobody from here on.
+  courier_.reset();
   if (server_ != nullptr) server_->Shutdown(kDrainLimit);
   loading_.reset();
   // Cancelled calls end by themselves; the limit is for a fault of ours.
@@ -122,8 +147,18 @@ Node::~Node() {
   strand_.Close();
 }
 
+// A beat never waits for the strand: see Courier.
+void Node::ToStrand(Strand::Task task) {
+  if (!courier_->Post(std::move(task))) LogError("an event is lost: the node stands still");
+}
+
 ShardEvents Node::MakeShardEvents() {
   ShardEvents events;
+  events.authorise_open = [this](const v1::OpenRequest& request) { return AuthoriseOpen(request); };
+  events.authorise_fence = [this](const v1::FenceRequest& request) {
+    return AuthoriseFence(request);
+  };
+  events.on_pulse = [this] { return pulse_host_->Accept(); };
   events.identity = [this] {
     absl::MutexLock lock(&mu_);
     return facts_.identity;
@@ -198,14 +233,7 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
   CoordinatorEvents events;
   events.hello = [this] { return Hello(); };
   events.heartbeat = [this] { return Beat(); };
-  events.on_welcome = [this](const v1::NodeWelcome& welcome) {
-    LogInfo("joined", {{"coordinator", options_.coordinator},
-                       {"incarnation", welcome.incarnation()},
-                       {"term", welcome.term()}});
-    const Incarnation incarnation(welcome.incarnation());
-    strand_.Post([this, incarnation] { OnWelcome(incarnation); });
-    server_->SetServing(kNodeService, true);
-  };
+  events.on_welcome = [this](const v1::NodeWelcome& welcome) { return TakeWelcome(welcome); };
   events.on_load = [this](const v1::LoadShard& load) {
     const absl::StatusOr<LayerRange> layers = FromProto(load.layers());
     ShardOrder order = {.plan_epoch = PlanEpoch(load.plan_epoch()),
@@ -218,14 +246,47 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
                         .context_tokens_max = static_cast<int32_t>(load.context_tokens_max()),
                         .kv_pages = static_cast<int32_t>(load.kv_pages()),
                         .chunk_tokens_max = static_cast<int32_t>(load.chunk_tokens_max())};
-    strand_.Post([this, order = std::move(order)]() mutable { OnLoad(std::move(order)); });
+    ToStrand([this, order = std::move(order)]() mutable { OnLoad(std::move(order)); });
   };
   events.on_unload = [this](const v1::UnloadShard& unload) {
     const PlanEpoch plan_epoch(unload.plan_epoch());
-    strand_.Post([this, plan_epoch] { OnUnload(plan_epoch); });
+    ToStrand([this, plan_epoch] { OnUnload(plan_epoch); });
   };
   events.on_lost = [this](const absl::Status&) { server_->SetServing(kNodeService, false); };
+  events.on_replaced = [this](const absl::Status& status) {
+    ToStrand([this, status] { OnReplaced(status); });
+    if (events_.on_replaced) events_.on_replaced(status);
+  };
   return events;
+}
+
+absl::Status Node::TakeWelcome(const v1::NodeWelcome& welcome) {
+  SL_ASSIGN_OR_RETURN(const CapabilityKey key, CapabilityKey::FromBytes(welcome.capability_key()));
+  {
+    absl::MutexLock lock(&obeyed_mu_);
+    SL_RETURN_IF_ERROR(obeyed_.Obey(Term(welcome.term())));
+  }
+  LogInfo("joined", {{"coordinator", options_.coordinator},
+                     {"incarnation", welcome.incarnation()},
+                     {"term", welcome.term()}});
+  const Incarnation incarnation(welcome.incarnation());
+  ToStrand([this, incarnation, key] { OnWelcome(incarnation, key); });
+  server_->SetServing(kNodeService, true);
+  return absl::OkStatus();
+}
+
+// One for another life is the core's to refuse, by its name.
+absl::Status Node::AuthoriseOpen(const v1::OpenRequest& request) const {
+  absl::MutexLock lock(&mu_);
+  if (Incarnation(request.incarnation()) != facts_.incarnation) return absl::OkStatus();
+  if (!facts_.key) return MakeFailure(FailureKind::kUnauthorised, "this node has not joined yet");
+  return CheckCapability(*facts_.key, request);
+}
+
+absl::Status Node::AuthoriseFence(const v1::FenceRequest& request) const {
+  absl::MutexLock lock(&mu_);
+  if (!facts_.key) return MakeFailure(FailureKind::kUnauthorised, "this node has not joined yet");
+  return CheckCapability(*facts_.key, request);
 }
 
 v1::NodeHello Node::Hello() const {
@@ -236,6 +297,10 @@ v1::NodeHello Node::Hello() const {
   hello.set_version(std::string(kVersion));
   hello.set_address(options_.advertise.empty() ? address() : options_.advertise);
   hello.set_boot_id(boot_id_);
+  {
+    absl::MutexLock lock(&obeyed_mu_);
+    hello.set_term_seen(obeyed_.value().value());
+  }
   absl::MutexLock lock(&mu_);
   *hello.mutable_capacity() = capacity_;
   hello.set_incarnation(facts_.incarnation.value());
@@ -248,23 +313,49 @@ v1::Heartbeat Node::Beat() const {
   beat.set_attempts_open(counters_.attempts_open.load(std::memory_order_relaxed));
   beat.set_kv_pages_total(counters_.kv_pages_total.load(std::memory_order_relaxed));
   beat.set_kv_pages_free(counters_.kv_pages_free.load(std::memory_order_relaxed));
+  for (const std::vector<SilentPeer>& silent : {pulses_->Silent(), pulse_host_->Silent()}) {
+    for (const SilentPeer& peer : silent) {
+      v1::PeerReport& report = *beat.add_peers();
+      report.set_node_id(peer.peer.node.value());
+      report.set_incarnation(peer.peer.incarnation.value());
+      report.set_silent_ms(absl::ToInt64Milliseconds(peer.silent));
+    }
+  }
+  const PulseProgress progress = Progress();
+  beat.set_jobs_started(progress.jobs_started);
+  beat.set_jobs_done(progress.jobs_done);
   absl::MutexLock lock(&mu_);
   beat.set_memory_used_bytes(facts_.memory_used_bytes);
-  if (facts_.executor != nullptr) {
-    const ExecutorProgress progress = facts_.executor->progress();
-    beat.set_jobs_started(progress.jobs_started);
-    beat.set_jobs_done(progress.jobs_done);
-  }
   return beat;
 }
 
-void Node::OnWelcome(Incarnation incarnation) {
+StagePeer Node::Self() const {
+  absl::MutexLock lock(&mu_);
+  return {options_.node_id, facts_.incarnation};
+}
+
+PulseProgress Node::Progress() const {
+  absl::MutexLock lock(&mu_);
+  if (facts_.executor == nullptr) return {};
+  const ExecutorProgress progress = facts_.executor->progress();
+  return {.jobs_started = progress.jobs_started, .jobs_done = progress.jobs_done};
+}
+
+void Node::OnWelcome(Incarnation incarnation, const CapabilityKey& key) {
   if (incarnation == incarnation_) return;
   EndLife("the coordinator has started this node anew");
   incarnation_ = incarnation;
-  UpdateFacts([&](Facts& facts) { facts.incarnation = incarnation; });
+  UpdateFacts([&](Facts& facts) {
+    facts.incarnation = incarnation;
+    facts.key = key;
+  });
   // The hello said what is held, and the coordinator counts on it.
   if (held_) StartLife();
+}
+
+void Node::OnReplaced(const absl::Status& status) {
+  LogError("another process has this node's id; ending", {{"reason", status}});
+  EndLife("another process has this node's id");
 }
 
 void Node::OnLoad(ShardOrder order) {
@@ -337,6 +428,7 @@ void Node::StartLife() {
                                           .strand = &strand_,
                                           .timer = timer_.get(),
                                           .calls = &calls_,
+                                          .pulses = pulses_.get(),
                                           .counters = &counters_};
   loop_ =
       std::make_shared<ShardLoop>(surroundings, options_.node_id, incarnation_, *wanted_, *held_);

@@ -4,7 +4,11 @@
 //
 // The node outlives its shard's lives. A new incarnation ends every attempt, run and link of the
 // old one; weights, KV bytes and device stay, and a load in progress goes on. What takes long has
-// a thread of its own: the device, loading, the beats to the coordinator, and one timer.
+// a thread of its own: the device, loading, the beats to the coordinator and to the neighbours, and
+// one timer.
+//
+// Obeys the coordinator of the highest term it has met, and only what that one has signed for this
+// incarnation. A node whose id another process has taken serves no more.
 
 #include <cstdint>
 #include <functional>
@@ -17,23 +21,33 @@
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/strand.h"
+#include "node/courier.h"
 #include "node/loading_thread.h"
 #include "node/node_options.h"
+#include "node/obeyed_term.h"
 #include "node/shard_loader.h"
 #include "node/shard_loop.h"
 #include "node/transport/call_counter.h"
 #include "node/transport/coordinator_client.h"
 #include "node/transport/node_server.h"
+#include "node/transport/pulse_client.h"
+#include "node/transport/pulse_host.h"
 #include "node/wake_timer.h"
+#include "proto/wire/capability.h"
 
 namespace shardline {
+
+struct NodeEvents {
+  // Another process has this node's id by now; this one should end. On a thread of the node's.
+  std::function<void(const absl::Status&)> on_replaced;
+};
 
 class Node {
  public:
   // Listens, then joins the coordinator. `options.node_id` is set; `loader` and `clock` outlive
-  // the node. Fails with kInvalidRequest if it cannot listen.
+  // the node. Fails with kInvalidRequest if it cannot listen, or cannot read what it has obeyed.
   static absl::StatusOr<std::unique_ptr<Node>> Start(NodeOptions options, ShardLoader* loader,
-                                                     const Clock* clock);
+                                                     const Clock* clock, NodeEvents events = {});
   // Ends every attempt with a reason, hangs up, frees the shard. Bounded by a few seconds, unless
   // the device or the disk hangs. Not on a thread of gRPC's.
   ~Node();
@@ -48,25 +62,37 @@ class Node {
   // What other threads say about this node. Copied in and out whole.
   struct Facts {
     Incarnation incarnation;
+    std::optional<CapabilityKey> key;      // Of the incarnation.
     std::optional<LinkIdentity> identity;  // While it holds a shard.
     v1::ShardReport shard;
     uint64_t memory_used_bytes = 0;
     std::shared_ptr<DeviceExecutor> executor;
   };
 
-  Node(NodeOptions options, ShardLoader* loader, const Clock* clock);
+  Node(NodeOptions options, ShardLoader* loader, const Clock* clock, NodeEvents events,
+       ObeyedTerm obeyed);
 
   absl::Status Listen();
   void Join();
+  void StartPulses();
+  void ToStrand(Strand::Task task);
   ShardEvents MakeShardEvents();
   HeadEvents MakeHeadEvents();
   LoadingEvents MakeLoadingEvents();
   CoordinatorEvents MakeCoordinatorEvents();
   v1::NodeHello Hello() const;
   v1::Heartbeat Beat() const;
+  StagePeer Self() const ABSL_LOCKS_EXCLUDED(mu_);
+  PulseProgress Progress() const ABSL_LOCKS_EXCLUDED(mu_);
+
+  // On a thread of gRPC's.
+  absl::Status TakeWelcome(const v1::NodeWelcome& welcome) ABSL_LOCKS_EXCLUDED(obeyed_mu_);
+  absl::Status AuthoriseOpen(const v1::OpenRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status AuthoriseFence(const v1::FenceRequest& request) const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Everything from here to the next comment runs on the strand.
-  void OnWelcome(Incarnation incarnation);
+  void OnWelcome(Incarnation incarnation, const CapabilityKey& key);
+  void OnReplaced(const absl::Status& status);
   void OnLoad(ShardOrder order);
   void OnUnload(PlanEpoch plan_epoch);
   void OnProgress(uint64_t ticket, uint64_t bytes_done, uint64_t bytes_total);
@@ -85,6 +111,7 @@ class Node {
   const NodeOptions options_;
   ShardLoader* const loader_;
   const Clock* const clock_;
+  const NodeEvents events_;
   const std::string boot_id_;
 
   // The strand's.
@@ -99,11 +126,17 @@ class Node {
   v1::NodeCapacity capacity_ ABSL_GUARDED_BY(mu_);
   CoordinatorClient* reports_to_ ABSL_GUARDED_BY(mu_) = nullptr;
 
+  mutable absl::Mutex obeyed_mu_;  // Held while it writes its file; taken alone.
+  ObeyedTerm obeyed_ ABSL_GUARDED_BY(obeyed_mu_);
+
   ShardCounters counters_;
   CallCounter calls_;
   Strand strand_;
+  std::unique_ptr<Courier> courier_;
   std::unique_ptr<WakeTimer> timer_;
   std::unique_ptr<LoadingThread> loading_;
+  std::unique_ptr<PulseHost> pulse_host_;
+  std::unique_ptr<PulseClient> pulses_;
   std::unique_ptr<NodeServer> server_;
   std::unique_ptr<CoordinatorClient> coordinator_;
 };

@@ -144,6 +144,11 @@ void ShardLoop::OnComputeDone(JobKind kind, ComputeDone done) {
   Drain();
 }
 
+void ShardLoop::OnPeerLost(const StagePeer& peer, const absl::Status& /*reason*/) {
+  stage_.OnLinkLost(peer, around_.clock->Now());
+  Drain();
+}
+
 void ShardLoop::OnWake() {
   const Instant now = around_.clock->Now();
   stage_.OnTick(now);
@@ -158,6 +163,7 @@ void ShardLoop::End(const absl::Status& reason) {
   Drain();
   for (const auto& [peer, link] : links_in_) link->Close(reason);
   links_in_.clear();
+  for (const auto& [peer, link] : links_out_) around_.pulses->Drop(peer);
   links_out_.clear();
   for (const auto& [key, stream] : runs_) stream->Fail(reason);
   runs_.clear();
@@ -264,8 +270,11 @@ LinkClient& ShardLoop::LinkTo(const RouteStage& stage) {
   if (found != links_out_.end()) return *found->second;
   // A life that has ended takes no link any more.
   std::erase_if(links_out_, [&](const auto& link) {
-    return link.first.node == peer.node && link.first.incarnation < peer.incarnation;
+    const bool over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
+    if (over) around_.pulses->Drop(link.first);
+    return over;
   });
+  around_.pulses->Want(peer, stage.address);
   LinkClientEvents events;
   events.on_row_failure = [strand = around_.strand, weak = weak_from_this(),
                            peer](RowFailure failure) {

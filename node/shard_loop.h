@@ -26,6 +26,7 @@
 #include "node/transport/call_counter.h"
 #include "node/transport/head_service.h"
 #include "node/transport/link_client.h"
+#include "node/transport/pulse_client.h"
 #include "node/transport/shard_service.h"
 #include "node/wake_timer.h"
 
@@ -44,6 +45,7 @@ struct ShardSurroundings {
   Strand* strand = nullptr;
   WakeTimer* timer = nullptr;    // Posts OnWake.
   CallCounter* calls = nullptr;  // Of the links out.
+  PulseClient* pulses = nullptr;
   ShardCounters* counters = nullptr;
 };
 
@@ -66,6 +68,8 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   void OnLinkClosed(const std::shared_ptr<LinkHandle>& link);
   void OnRun(RunRequest request, std::shared_ptr<RunStream> stream);
   void OnRunClosed(const AttemptKey& key, const std::shared_ptr<RunStream>& stream);
+  // Its pulse stands still. REQUIRES: !reason.ok().
+  void OnPeerLost(const StagePeer& peer, const absl::Status& reason);
   void OnWake();
 
   // Ends every attempt, run and link with `reason`. Nothing may be called afterwards.

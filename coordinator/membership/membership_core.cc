@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/planted_bug.h"
 #include "base/version.h"
 
 namespace shardline {
@@ -24,6 +25,10 @@ bool IsNodeName(const std::string& name) {
   return std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
   });
+}
+
+bool HoldsJob(const NodeBeat& beat) {
+  return beat.jobs_started > beat.jobs_done && !Planted(PlantedBug::kWedgeGoesUnnoticed);
 }
 
 absl::Status Invalid(const std::string& message) {
@@ -55,18 +60,38 @@ absl::Status MembershipCore::CheckHello(JoinStreamId stream, const NodeHello& he
         absl::StrCat("node speaks protocol ", hello.protocol_min, " to ", hello.protocol_max,
                      ", this coordinator ", kProtocolVersionMin, " to ", kProtocolVersionMax));
   }
+  if (absl::Status status = CheckTerm(hello); !status.ok()) return status;
+  return CheckClaim(hello);
+}
+
+absl::Status MembershipCore::CheckTerm(const NodeHello& hello) const {
+  if (hello.term_seen <= options_.term) return absl::OkStatus();
+  return MakeFailure(FailureKind::kStaleEpoch,
+                     absl::StrCat("node ", hello.node.value(), " has obeyed term ",
+                                  hello.term_seen.value(), ", this coordinator has term ",
+                                  options_.term.value(), ": its ledger is out of date"));
+}
+
+// Another process may hold the id. Only one that never had it may take it over.
+absl::Status MembershipCore::CheckClaim(const NodeHello& hello) const {
   auto found = nodes_.find(hello.node);
   if (found == nodes_.end() || !found->second.live) return absl::OkStatus();
   const Node& node = found->second;
-  if (node.hello.boot_id == hello.boot_id) return absl::OkStatus();
-  // Another process holds this id. Only a process that never had it may take it over.
-  const auto& older = node.superseded_boots;
-  const bool superseded = std::find(older.begin(), older.end(), hello.boot_id) != older.end();
-  if (hello.incarnation == Incarnation() && !superseded) return absl::OkStatus();
-  return MakeFailure(
-      FailureDetail{.kind = FailureKind::kStaleEpoch, .node = hello.node},
-      absl::StrCat("incarnation ", hello.incarnation.value(), " of ", hello.node.value(),
-                   " was replaced: incarnation ", node.incarnation.value(), " is live"));
+  const bool never_had_it = hello.incarnation == Incarnation();
+  bool replaced = false;
+  if (node.hello.boot_id == hello.boot_id) {
+    // The original of a copy, or the other way round: that of an older life has lost.
+    const bool elsewhere = hello.address != node.hello.address;
+    replaced = elsewhere && !never_had_it && hello.incarnation != node.incarnation;
+  } else {
+    const auto& older = node.superseded_boots;
+    replaced = !never_had_it || std::find(older.begin(), older.end(), hello.boot_id) != older.end();
+  }
+  if (!replaced) return absl::OkStatus();
+  return MakeFailure(FailureDetail{.kind = FailureKind::kStaleEpoch, .node = hello.node},
+                     absl::StrCat("incarnation ", hello.incarnation.value(), " of ",
+                                  hello.node.value(), " was replaced: incarnation ",
+                                  node.incarnation.value(), " is live at ", node.hello.address));
 }
 
 void MembershipCore::OnHello(JoinStreamId stream, const NodeHello& hello, Instant now) {
@@ -74,6 +99,11 @@ void MembershipCore::OnHello(JoinStreamId stream, const NodeHello& hello, Instan
     // A second hello breaks a stream that may carry a live node.
     if (Node* node = NodeOfStream(stream)) {
       Lose(*node, FailureKind::kWorkerDeath, "sent a second hello", now);
+    }
+    if (hello.term_seen > std::max(options_.term, superseded_by_.value_or(Term())) &&
+        !CheckTerm(hello).ok()) {
+      superseded_by_ = hello.term_seen;
+      actions_.out_of_date.push_back({.node = hello.node, .term_seen = hello.term_seen});
     }
     RefuseStream(stream, status);
     return;
@@ -89,7 +119,9 @@ void MembershipCore::OnHello(JoinStreamId stream, const NodeHello& hello, Instan
   }
   Node& node = found == nodes_.end() ? nodes_[hello.node] : found->second;
   const bool same_boot = node.hello.boot_id == hello.boot_id;
-  const bool reconnect = node.live && same_boot && hello.incarnation == node.incarnation;
+  const bool same_place = node.hello.address == hello.address;
+  const bool reconnect =
+      node.live && same_boot && same_place && hello.incarnation == node.incarnation;
   if (!reconnect && next_incarnation_ == incarnations_end_) {
     RefuseStream(stream,
                  MakeFailure(FailureKind::kOverloaded,
@@ -103,8 +135,11 @@ void MembershipCore::OnHello(JoinStreamId stream, const NodeHello& hello, Instan
     DropStream(node, MakeFailure(FailureKind::kStaleEpoch,
                                  absl::StrCat("incarnation ", node.incarnation.value(), " of ",
                                               hello.node.value(), " was replaced")));
-    Lose(node, FailureKind::kWorkerDeath, same_boot ? "joined anew" : "replaced by a new process",
-         now);
+    const char* reason = "replaced by a new process";
+    if (same_boot) reason = same_place ? "joined anew" : "replaced by a copy at another address";
+    Lose(node, FailureKind::kWorkerDeath, reason, now);
+    // The welcome of the successor would go out with the old attempts unfenced.
+    if (Planted(PlantedBug::kSuccessorBeforeFence)) actions_.lost.pop_back();
   }
   if (!reconnect) {
     if (!same_boot && !node.hello.boot_id.empty()) {
@@ -155,7 +190,7 @@ void MembershipCore::OnBeat(JoinStreamId stream, const NodeBeat& beat, Instant n
          now);
     return;
   }
-  if (beat.echo > node->last_echo) {
+  if (beat.echo > node->last_echo || Planted(PlantedBug::kArrivalCountsAsLife)) {
     node->last_echo = beat.echo;
     node->echoed_at = now;
   }
@@ -164,7 +199,26 @@ void MembershipCore::OnBeat(JoinStreamId stream, const NodeBeat& beat, Instant n
   }
   node->last_number = beat.number;
   node->beat = beat;
-  actions_.reply.push_back({.stream = stream, .number = beat.number});
+  actions_.reply.push_back({.stream = stream,
+                            .node = node->hello.node,
+                            .incarnation = node->incarnation,
+                            .number = beat.number});
+  TakeReports(*node, now);
+}
+
+// What a node says of a life that is over, or of itself, is no news.
+void MembershipCore::TakeReports(const Node& node, Instant now) {
+  const StagePeer from = {node.hello.node, node.incarnation};
+  for (const PeerReport& report : node.beat.peers) {
+    if (report.peer.node == from.node) continue;
+    if (!IsLive(report.peer.node, report.peer.incarnation)) continue;
+    const auto [it, is_new] = suspicions_.try_emplace(Link{from, report.peer});
+    Suspicion& suspicion = it->second;
+    if (is_new || now - suspicion.reported_at >= options_.suspicion_lifetime) {
+      actions_.silent.push_back({.from = from, .to = report.peer});
+    }
+    suspicion = {.reported_at = now, .silent = report.silent};
+  }
 }
 
 void MembershipCore::OnStreamClosed(JoinStreamId stream, Instant now) {
@@ -181,7 +235,8 @@ void MembershipCore::OnTick(Instant now) {
       it = now - node.lost_at >= options_.ghost_lifetime ? nodes_.erase(it) : std::next(it);
       continue;
     }
-    const bool busy = node.beat.jobs_started > node.beat.jobs_done;
+    const bool busy =
+        node.beat.jobs_started > node.beat.jobs_done && !Planted(PlantedBug::kWedgeGoesUnnoticed);
     if (now - node.echoed_at >= options_.lease) {
       DropStream(node, MakeFailure(FailureKind::kHeartbeatLost,
                                    absl::StrCat("no echoed heartbeat for ",
@@ -220,7 +275,7 @@ Instant MembershipCore::NextWake() const {
       continue;
     }
     wake = std::min(wake, node.echoed_at + options_.lease);
-    if (node.beat.jobs_started > node.beat.jobs_done) {
+    if (HoldsJob(node.beat)) {
       wake = std::min(wake, node.progress_at + options_.wedge_timeout);
     }
   }
@@ -250,8 +305,37 @@ int MembershipCore::live_count() const {
                                         [](const auto& entry) { return entry.second.live; }));
 }
 
+std::vector<SuspectLink> MembershipCore::SuspectLinks(Instant now) const {
+  std::vector<SuspectLink> links;
+  for (const auto& [link, suspicion] : suspicions_) {
+    if (now - suspicion.reported_at >= options_.suspicion_lifetime) continue;
+    links.push_back({.from = link.first, .to = link.second, .silent = suspicion.silent});
+  }
+  return links;
+}
+
+std::vector<std::string> MembershipCore::Problems(Instant now) const {
+  std::vector<std::string> problems;
+  if (superseded_by_) {
+    problems.push_back(absl::StrCat("the ledger is out of date: a node has obeyed term ",
+                                    superseded_by_->value(), ", this coordinator has term ",
+                                    options_.term.value(),
+                                    "; nothing is served; stop it and start it with --restore"));
+  }
+  for (const SuspectLink& link : SuspectLinks(now)) {
+    problems.push_back(absl::StrCat("node ", link.from.node.value(), " does not hear node ",
+                                    link.to.node.value(), " (silent for ", Seconds(link.silent),
+                                    "); check the network between them"));
+  }
+  return problems;
+}
+
 void MembershipCore::Lose(Node& node, FailureKind kind, std::string reason, Instant now) {
   streams_.erase(node.stream);
+  const StagePeer self = {node.hello.node, node.incarnation};
+  std::erase_if(suspicions_, [&self](const auto& entry) {
+    return entry.first.first == self || entry.first.second == self;
+  });
   node.live = false;
   node.lost_at = now;
   node.lost_kind = kind;

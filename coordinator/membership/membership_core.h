@@ -11,6 +11,13 @@
 // Losing means: the incarnation is dead for ever, and whatever is bound to it fails. A node that
 // comes back gets a fresh incarnation, and the loss of the older one is always reported first.
 //
+// Of two processes that claim one id the newest registration wins, a copy of a running process
+// included: a reconnect comes from the same boot, life and address, and a copy has its own address.
+// The loser is refused as stale, naming its node, and ends.
+//
+// A node that has obeyed a higher term than ours proves that our ledger is an old one. It is
+// refused as stale, naming no node, and the coordinator must stop serving.
+//
 // Sans-IO: events and `now` in, TakeActions() out, on the coordinator's strand. Knows nothing of
 // models, shards or sessions.
 
@@ -18,6 +25,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -37,6 +45,8 @@ struct MembershipOptions {
   absl::Duration ghost_lifetime = absl::Minutes(10);  // How long a lost node stays listed.
   int nodes_max = 256;                                // Live and lost together.
   uint64_t incarnations_max = 1000000;  // Issued by one coordinator: the width of its block.
+  Term term;                            // The coordinator's.
+  absl::Duration suspicion_lifetime = absl::Seconds(10);  // Of a link, after its last report.
 };
 
 // To be carried out in the order of the fields. In particular everything bound to a lost
@@ -61,15 +71,32 @@ struct MembershipActions {
   };
   struct Reply {
     JoinStreamId stream;
+    NodeId node;
+    Incarnation incarnation;
     uint64_t number;
   };
+  // `from` has begun to report that it does not hear `to`. Both live.
+  struct PeerSilent {
+    StagePeer from;
+    StagePeer to;
+  };
+  // Once for each higher term.
+  struct LedgerOutOfDate {
+    NodeId node;
+    Term term_seen;
+  };
 
+  std::vector<LedgerOutOfDate> out_of_date;  // Nothing more is served from here on.
   std::vector<Lost> lost;
   std::vector<Refuse> refuse;
   std::vector<Welcome> welcome;  // The node is ready from here on.
   std::vector<Reply> reply;
+  std::vector<PeerSilent> silent;
 
-  bool empty() const { return lost.empty() && refuse.empty() && welcome.empty() && reply.empty(); }
+  bool empty() const {
+    return out_of_date.empty() && lost.empty() && refuse.empty() && welcome.empty() &&
+           reply.empty() && silent.empty();
+  }
 };
 
 class MembershipCore {
@@ -79,8 +106,8 @@ class MembershipCore {
   MembershipCore(const MembershipOptions& options, Incarnation first);
 
   // The first message of a stream: answered by a welcome or a refusal. A new boot id is a
-  // restart, or a second process with the same id: the newest registration wins. The loser is
-  // refused as stale, and again when it comes back with the incarnation it no longer has.
+  // restart, or a second process with the same id. The loser is refused as stale, and again when
+  // it comes back with the incarnation it no longer has.
   void OnHello(JoinStreamId stream, const NodeHello& hello, Instant now);
   // Answered by a reply, or by a refusal when the beat breaks the rules.
   void OnBeat(JoinStreamId stream, const NodeBeat& beat, Instant now);
@@ -102,7 +129,21 @@ class MembershipCore {
   bool IsLive(const NodeId& node, Incarnation incarnation) const;
   int live_count() const;
 
+  // Links between live nodes that were reported silent within the suspicion's lifetime, in order.
+  // A route does well to avoid them.
+  std::vector<SuspectLink> SuspectLinks(Instant now) const;
+  // The highest term a node has obeyed, if it is above ours: this ledger must not be served from.
+  std::optional<Term> superseded_by() const { return superseded_by_; }
+  // One line each, for people, with the way out.
+  std::vector<std::string> Problems(Instant now) const;
+
  private:
+  struct Suspicion {
+    Instant reported_at;
+    absl::Duration silent;
+  };
+  using Link = std::pair<StagePeer, StagePeer>;
+
   struct Node {
     NodeHello hello;
     std::vector<std::string> superseded_boots;  // Processes that lost this id; newest last.
@@ -121,9 +162,12 @@ class MembershipCore {
   };
 
   void Lose(Node& node, FailureKind kind, std::string reason, Instant now);
+  void TakeReports(const Node& node, Instant now);
   void RefuseStream(JoinStreamId stream, const absl::Status& status);
   void DropStream(Node& node, const absl::Status& status);
   absl::Status CheckHello(JoinStreamId stream, const NodeHello& hello) const;
+  absl::Status CheckTerm(const NodeHello& hello) const;
+  absl::Status CheckClaim(const NodeHello& hello) const;
   bool MakeRoom();
   Node* NodeOfStream(JoinStreamId stream);
   NodeView ViewOf(const Node& node, Instant now) const;
@@ -134,6 +178,8 @@ class MembershipCore {
   Incarnation next_incarnation_;
   std::map<NodeId, Node> nodes_;
   absl::flat_hash_map<JoinStreamId, NodeId> streams_;  // Of live nodes.
+  std::map<Link, Suspicion> suspicions_;               // Of live ends only.
+  std::optional<Term> superseded_by_;
   MembershipActions actions_;
 };
 

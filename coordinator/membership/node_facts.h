@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/failure.h"
 #include "base/id.h"
+#include "base/route.h"
 
 namespace shardline {
 
@@ -32,6 +34,13 @@ struct NodeHello {
   std::string boot_id;      // Random per process: tells a reconnect from a restart.
   Incarnation incarnation;  // The one it holds when this is a reconnect, else 0.
   NodeCapacity capacity;
+  Term term_seen;  // The highest it has obeyed.
+};
+
+// A neighbour that a node does not hear.
+struct PeerReport {
+  StagePeer peer;
+  absl::Duration silent;
 };
 
 struct NodeBeat {
@@ -43,6 +52,14 @@ struct NodeBeat {
   uint32_t kv_pages_total = 0;
   uint32_t kv_pages_free = 0;
   uint64_t memory_used_bytes = 0;
+  std::vector<PeerReport> peers;
+};
+
+// A link over which its sender does not hear its receiver.
+struct SuspectLink {
+  StagePeer from;
+  StagePeer to;
+  absl::Duration silent;  // As last reported.
 };
 
 // One line of the node list.

@@ -1,5 +1,6 @@
 #include "coordinator/transport/node_conversion.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -12,6 +13,7 @@ namespace shardline {
 namespace {
 
 constexpr size_t kTextBytesMax = 256;
+constexpr size_t kPeersMax = 256;
 
 absl::Status CheckText(const std::string& text, const char* field) {
   if (text.size() <= kTextBytesMax) return absl::OkStatus();
@@ -58,18 +60,27 @@ absl::StatusOr<NodeHello> FromProto(const v1::NodeHello& hello) {
                    .address = hello.address(),
                    .boot_id = hello.boot_id(),
                    .incarnation = Incarnation(hello.incarnation()),
-                   .capacity = FromProto(hello.capacity())};
+                   .capacity = FromProto(hello.capacity()),
+                   .term_seen = Term(hello.term_seen())};
 }
 
 NodeBeat FromProto(const v1::Heartbeat& beat) {
-  return {.number = beat.number(),
-          .echo = beat.echo(),
-          .jobs_started = beat.jobs_started(),
-          .jobs_done = beat.jobs_done(),
-          .attempts_open = beat.attempts_open(),
-          .kv_pages_total = beat.kv_pages_total(),
-          .kv_pages_free = beat.kv_pages_free(),
-          .memory_used_bytes = beat.memory_used_bytes()};
+  NodeBeat out{.number = beat.number(),
+               .echo = beat.echo(),
+               .jobs_started = beat.jobs_started(),
+               .jobs_done = beat.jobs_done(),
+               .attempts_open = beat.attempts_open(),
+               .kv_pages_total = beat.kv_pages_total(),
+               .kv_pages_free = beat.kv_pages_free(),
+               .memory_used_bytes = beat.memory_used_bytes(),
+               .peers = {}};
+  for (const v1::PeerReport& report : beat.peers()) {
+    if (out.peers.size() >= kPeersMax) break;
+    if (!IsValidNodeId(report.node_id())) continue;
+    out.peers.push_back({.peer = {NodeId(report.node_id()), Incarnation(report.incarnation())},
+                         .silent = absl::Milliseconds(std::max<int64_t>(0, report.silent_ms()))});
+  }
+  return out;
 }
 
 std::optional<ShardReport> FromProto(const v1::ShardReport& report) {

@@ -19,6 +19,7 @@ namespace shardline {
 
 // kInvalidRequest for a node id that could not be one, or texts and numbers past their limits.
 absl::StatusOr<NodeHello> FromProto(const v1::NodeHello& hello);
+// Reports on peers that cannot be, or past 256, are left out.
 NodeBeat FromProto(const v1::Heartbeat& beat);
 // Empty when the report speaks of no shard.
 std::optional<ShardReport> FromProto(const v1::ShardReport& report);

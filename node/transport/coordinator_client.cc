@@ -44,6 +44,9 @@ struct CoordinatorClient::State {
 
   const CoordinatorClientOptions options;
   const CoordinatorEvents events;
+  // True if `lost` says that this node's id went to another process.
+  bool IsReplaced(const absl::Status& lost) const;
+
   std::mt19937_64 random{std::random_device{}()};  // The thread's.
 
   absl::Mutex mu;
@@ -127,11 +130,9 @@ class CoordinatorClient::State::Call
       case v1::CoordinatorMessage::kWelcome:
         OnWelcome(in_.welcome());
         break;
-      case v1::CoordinatorMessage::kHeartbeat: {
-        absl::MutexLock lock(&state_->mu);
-        state_->echo = in_.heartbeat().number();
+      case v1::CoordinatorMessage::kHeartbeat:
+        OnHeartbeat(in_.heartbeat());
         break;
-      }
       case v1::CoordinatorMessage::kLoad:
         state_->events.on_load(in_.load());
         break;
@@ -148,8 +149,25 @@ class CoordinatorClient::State::Call
     }
   }
 
+  void OnHeartbeat(const v1::HeartbeatReply& reply) {
+    {
+      absl::MutexLock lock(&state_->mu);
+      if (!state_->welcomed) return;
+      state_->echo = reply.number();
+    }
+    if (state_->events.on_heartbeat) state_->events.on_heartbeat(reply);
+  }
+
   void OnWelcome(const v1::NodeWelcome& welcome) {
-    state_->events.on_welcome(welcome);
+    const absl::Status taken = state_->events.on_welcome(welcome);
+    if (!taken.ok()) {
+      {
+        absl::MutexLock lock(&state_->mu);
+        state_->refusal = taken;
+      }
+      context_.TryCancel();
+      return;
+    }
     absl::MutexLock lock(&state_->mu);
     const int64_t interval_ms =
         std::clamp(welcome.heartbeat_ms(), kHeartbeatMsMin, kHeartbeatMsMax);
@@ -242,6 +260,11 @@ absl::Status CoordinatorClient::State::RunCall() {
   return result.ok() ? absl::UnavailableError("the coordinator ended the stream") : result;
 }
 
+bool CoordinatorClient::State::IsReplaced(const absl::Status& lost) const {
+  const FailureDetail detail = FailureDetailOf(lost);
+  return detail.kind == FailureKind::kStaleEpoch && !detail.node.empty() && events.on_replaced;
+}
+
 void CoordinatorClient::State::Run() {
   absl::Duration pause = options.pause_min;
   bool said = false;  // One line for each time it is lost, not for each try.
@@ -259,6 +282,7 @@ void CoordinatorClient::State::Run() {
         {{"address", options.address}, {"reason", lost}});
     said = true;
     events.on_lost(lost);
+    if (IsReplaced(lost)) return events.on_replaced(lost);
     const double jitter = std::uniform_real_distribution<double>(0.5, 1.0)(random);
     {
       absl::MutexLock lock(&mu);

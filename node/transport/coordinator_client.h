@@ -5,7 +5,9 @@
 // Beats go out on a thread and a connection of their own, so that none waits behind activations
 // or a full executor. A coordinator that falls silent for a lease, refuses or dies is dialled
 // again with growing, jittered pauses; meanwhile nothing is torn down here, since running data
-// streams need no coordinator.
+// streams need no coordinator. So is one whose welcome this node does not take, since it may be
+// restored from an old ledger and start anew. Only when another process has taken this node's id
+// there is nothing to come back to.
 
 #include <functional>
 #include <memory>
@@ -26,12 +28,16 @@ struct CoordinatorClientOptions {
 
 // Called on gRPC threads or the client's own; must not block.
 struct CoordinatorEvents {
-  std::function<v1::NodeHello()> hello;      // For each time it dials.
+  std::function<v1::NodeHello()> hello;      // For each time it dials; names this node.
   std::function<v1::Heartbeat()> heartbeat;  // Number and echo are filled in here.
-  std::function<void(const v1::NodeWelcome&)> on_welcome;
+  // A failure hangs up: the welcome is not taken.
+  std::function<absl::Status(const v1::NodeWelcome&)> on_welcome;
+  std::function<void(const v1::HeartbeatReply&)> on_heartbeat;  // Null: the reply says life only.
   std::function<void(const v1::LoadShard&)> on_load;
   std::function<void(const v1::UnloadShard&)> on_unload;
   std::function<void(const absl::Status&)> on_lost;
+  // Another process has this node's id by now. Not dialled again. Null: dialled on.
+  std::function<void(const absl::Status&)> on_replaced;
 };
 
 // Any thread.

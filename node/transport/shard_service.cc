@@ -299,8 +299,8 @@ void AcceptedLink::Forget() {
   alarm_.reset();
 }
 
-using ShardServiceBase = v1::Shard::WithRawCallbackMethod_Link<
-    v1::Shard::WithCallbackMethod_Open<v1::Shard::WithCallbackMethod_Fence<v1::Shard::Service>>>;
+using ShardServiceBase = v1::Shard::WithRawCallbackMethod_Link<v1::Shard::WithCallbackMethod_Open<
+    v1::Shard::WithCallbackMethod_Fence<v1::Shard::WithCallbackMethod_Pulse<v1::Shard::Service>>>>;
 
 class ShardService : public ShardServiceBase {
  public:
@@ -312,9 +312,21 @@ class ShardService : public ShardServiceBase {
     return new LinkCall(&events_, limits_, window_);
   }
 
+  grpc::ServerBidiReactor<v1::PeerBeat, v1::PeerBeat>* Pulse(
+      grpc::CallbackServerContext* /*context*/) override {
+    return events_.on_pulse();
+  }
+
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context,
                                  const v1::OpenRequest* request, v1::OpenReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (events_.authorise_open) {
+      const absl::Status authorised = events_.authorise_open(*request);
+      if (!authorised.ok()) {
+        reactor->Finish(ToGrpcStatus(authorised));
+        return reactor;
+      }
+    }
     absl::StatusOr<OpenAttempt> open = FromProto(*request);
     if (!open.ok()) {
       reactor->Finish(ToGrpcStatus(open.status()));
@@ -330,6 +342,13 @@ class ShardService : public ShardServiceBase {
   grpc::ServerUnaryReactor* Fence(grpc::CallbackServerContext* context,
                                   const v1::FenceRequest* request, v1::FenceReply* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (events_.authorise_fence) {
+      const absl::Status authorised = events_.authorise_fence(*request);
+      if (!authorised.ok()) {
+        reactor->Finish(ToGrpcStatus(authorised));
+        return reactor;
+      }
+    }
     const int32_t kind = request->reason_kind();
     const FenceOrder order = {.session = SessionId(request->session()),
                               .epoch = Epoch(request->epoch()),

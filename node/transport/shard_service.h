@@ -7,6 +7,7 @@
 // process lives on.
 
 #include <grpcpp/impl/service_type.h>
+#include <grpcpp/support/server_callback.h>
 
 #include <cstdint>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "node/stage/stage_bundle.h"
 #include "node/transport/link_handshake.h"
 #include "proto/wire/link_codec.h"
+#include "shardline/v1/link.pb.h"
 
 namespace shardline {
 
@@ -66,6 +68,11 @@ struct ShardEvents {
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_opened;
   std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
+  // The reactor of a new Pulse stream: PulseHost::Accept.
+  std::function<grpc::ServerBidiReactor<v1::PeerBeat, v1::PeerBeat>*()> on_pulse;
+  // Whether it is the coordinator's: kUnauthorised otherwise. Null: everything is.
+  std::function<absl::Status(const v1::OpenRequest&)> authorise_open;
+  std::function<absl::Status(const v1::FenceRequest&)> authorise_fence;
 };
 
 // `limits.hidden_dim` is set by each link from the identity.

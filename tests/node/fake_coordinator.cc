@@ -13,6 +13,11 @@ constexpr absl::Duration kPatience = absl::Seconds(60);
 
 }  // namespace
 
+const CapabilityKey& FakeCoordinator::key() {
+  static const auto* const key = new CapabilityKey(CapabilityKey::Make().value());
+  return *key;
+}
+
 FakeCoordinator::FakeCoordinator() {
   grpc::ServerBuilder builder;
   int port = 0;
@@ -92,6 +97,7 @@ grpc::Status FakeCoordinator::Join(grpc::ServerContext* context, JoinStream* str
     welcome.mutable_welcome()->set_incarnation(member.node.incarnation);
     welcome.mutable_welcome()->set_heartbeat_ms(20);
     welcome.mutable_welcome()->set_lease_ms(60'000);
+    welcome.mutable_welcome()->set_capability_key(key().ToBytes());
     stream->Write(welcome);
   }
   while (stream->Read(&message)) {

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "proto/wire/capability.h"
 #include "shardline/v1/join.grpc.pb.h"
 
 namespace shardline::testing {
@@ -32,6 +33,9 @@ class FakeCoordinator : public v1::Coordinator::Service {
   ~FakeCoordinator() override;
 
   const std::string& address() const { return address_; }
+
+  // Of every incarnation: what OPENs and FENCEs must be signed with.
+  static const CapabilityKey& key();
 
   // Waits until the node has joined and its shard is in `state`; the test fails if it never is.
   JoinedNode Await(const std::string& node_id, v1::ShardState state);

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -229,6 +230,8 @@ class Ring {
     request.mutable_route(index)->set_incarnation(incarnation);
     request.set_tokens_max(64);
     request.set_budget_ms(60'000);
+    request.set_capability(OpenCapability(FakeCoordinator::key(), request));
+    if (index == 0) capabilities_[session] = request.capability();
     grpc::ClientContext context;
     v1::OpenReply reply;
     return ShardStub(index)->Open(&context, request, &reply);
@@ -239,6 +242,8 @@ class Ring {
     request.set_session(session);
     request.set_epoch(epoch);
     request.set_term(1);
+    request.set_incarnation(IncarnationOf(index));
+    request.set_capability(FenceCapability(FakeCoordinator::key(), request));
     grpc::ClientContext context;
     v1::FenceReply reply;
     EXPECT_TRUE(ShardStub(index)->Fence(&context, request, &reply).ok());
@@ -254,6 +259,8 @@ class Ring {
     for (const int32_t token : {3, 1, 4, 1, 5, 9, 2, 6, 5, 3}) request.add_prompt_tokens(token);
     request.set_new_tokens_max(new_tokens);
     request.set_budget_ms(60'000);
+    const auto capability = capabilities_.find(session);
+    if (capability != capabilities_.end()) request.set_capability(capability->second);
     return request;
   }
 
@@ -290,6 +297,7 @@ class Ring {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<v1::RouteStage> route_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  std::map<uint64_t, std::string> capabilities_;  // Of the head's OPENs, by session.
   std::string numerics_id_;
   uint64_t plan_epoch_ = 1;
 };

@@ -78,6 +78,7 @@ struct Client {
     };
     events.on_welcome = [this](const v1::NodeWelcome& welcome) {
       incarnation = welcome.incarnation();
+      return absl::OkStatus();
     };
     events.on_load = [this](const v1::LoadShard& load) { EXPECT_TRUE(loads.TryPost(load)); };
     events.on_unload = [this](const v1::UnloadShard& u) { EXPECT_TRUE(unloads.TryPost(u)); };
