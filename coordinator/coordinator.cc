@@ -45,21 +45,17 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_ASSIGN_OR_RETURN(const Term term, store->BeginTerm());
   SL_ASSIGN_OR_RETURN(const Incarnation first, store->NextIncarnationBlock(term));
   SL_ASSIGN_OR_RETURN(const int64_t fenced, store->FenceAllOpen(term));
-  SL_ASSIGN_OR_RETURN(const std::optional<StoredPlan> plan, store->LatestPlan());
+  SL_ASSIGN_OR_RETURN(const std::vector<StoredPlan> plans, store->Plans());
 
   std::unique_ptr<Coordinator> coordinator(
       new Coordinator(options, clock, std::move(lock), std::move(store), term, first));
-  if (plan.has_value()) {
-    const absl::Status restored = coordinator->models_.Restore(*plan);
-    if (!restored.ok()) {
-      LogWarning("the stored plan is not taken up", {{"plan", plan->epoch}, {"status", restored}});
-    }
-  }
+  coordinator->models_.Restore(plans);
   if (!options.model.empty()) {
     v1::LoadModelRequest request;
     request.set_path(options.model);
     request.set_name(options.model_name);
     request.set_shards(options.shards);
+    request.set_replicas(options.replicas);
     request.set_context_tokens_max(options.context_tokens_max);
     request.set_sessions_max(options.sessions_max);
     coordinator->models_.LoadWhenPossible(request);
@@ -114,8 +110,9 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                       absl::AnyInvocable<void(absl::Status)> done) {
                  sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
                },
+           .routes_changed = {},
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
-          {}) {
+          {.replan_after = options.replan_after}) {
   loop_.SetAfterEach([this] { Pump(); });
 }
 
@@ -209,7 +206,7 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
   if (shutting_down_) return inference_.End(request, Busy());
-  absl::StatusOr<Route> route = models_.RouteFor(message.model());
+  absl::StatusOr<Route> route = models_.RouteFor(message.model(), {});
   if (!route.ok()) return inference_.End(request, route.status());
   if (!prepared.has_value()) {  // No name was given, and of several models one is ready.
     const std::optional<ModelLoads::Served> served = models_.Find(route->model);

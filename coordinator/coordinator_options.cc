@@ -57,6 +57,7 @@ std::string EnvironmentName(const std::string& flag) {
 struct Texted {
   std::string heartbeat = "250ms";
   std::string lease = "1500ms";
+  std::string replan_after = "1s";
   std::string drain = "2s";
   std::string log_level = "info";
   std::string log_format = "text";
@@ -71,6 +72,9 @@ absl::Status ReadDuration(const std::string& text, const char* flag, absl::Durat
 absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
   absl::Status status = ReadDuration(texted.heartbeat, "heartbeat", &options->heartbeat);
   if (status.ok()) status = ReadDuration(texted.lease, "lease", &options->lease);
+  if (status.ok()) {
+    status = ReadDuration(texted.replan_after, "replan-after", &options->replan_after);
+  }
   if (status.ok()) status = ReadDuration(texted.drain, "drain", &options->drain);
   if (!status.ok()) return status;
   static const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
@@ -95,6 +99,9 @@ absl::Status CoordinatorOptions::Validate() const {
   if (lease < 2 * heartbeat) {
     return absl::InvalidArgumentError(
         "--lease must be at least twice --heartbeat, or one late beat loses a node");
+  }
+  if (replan_after < absl::ZeroDuration()) {
+    return absl::InvalidArgumentError("--replan-after must not be negative");
   }
   if (drain < absl::ZeroDuration() || drain > absl::Minutes(10)) {
     return absl::InvalidArgumentError("--drain must be from 0 to 10m");
@@ -131,6 +138,8 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--model-name", options.model_name, "Its name for clients; else the file's");
   app.add_option("--shards", options.shards, "Nodes to split it over; 0: the fewest that fit")
       ->capture_default_str();
+  app.add_option("--replicas", options.replicas, "Nodes that hold each range of layers; 0: 1")
+      ->capture_default_str();
   app.add_option("--context", options.context_tokens_max,
                  "Longest context in tokens; 0: the model's, at most what memory allows")
       ->capture_default_str();
@@ -138,6 +147,9 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--heartbeat", texted.heartbeat, "How often nodes beat")->capture_default_str();
   app.add_option("--lease", texted.lease, "Silence after which a node is lost")
+      ->capture_default_str();
+  app.add_option("--replan-after", texted.replan_after,
+                 "Time for a lost node to come back before its layers go to others; inf: for ever")
       ->capture_default_str();
   app.add_option("--requests-max", options.requests_max, "Requests at once; more are refused")
       ->capture_default_str();

@@ -21,11 +21,14 @@ struct CoordinatorOptions {
   std::string model;                // A GGUF file; empty: none.
   std::string model_name;           // Empty: the file's.
   uint32_t shards = 0;              // 0: the fewest nodes that fit.
+  uint32_t replicas = 0;            // Nodes that hold each range of layers; 0: 1.
   uint32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
   uint32_t sessions_max = 0;        // Full contexts of KV; 0: 4.
 
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration lease = absl::Milliseconds(1500);  // Silence after which a node is lost.
+  // A lost node may come back for so long; then its layers go to others.
+  absl::Duration replan_after = absl::Seconds(1);
 
   int requests_max = 64;         // Running at once; more are refused.
   int client_events_max = 4096;  // Unread events of one client before its request is ended.

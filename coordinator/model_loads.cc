@@ -20,14 +20,15 @@ Store::FileKey ToStoreKey(const ManifestCache::Key& key) {
 absl::StatusOr<ModelWish> WishOf(const v1::LoadModelRequest& request) {
   constexpr uint32_t kNumberMax = uint32_t{1} << 30;
   if (request.context_tokens_max() > kNumberMax || request.shards() > kNumberMax ||
-      request.sessions_max() > kNumberMax) {
+      request.sessions_max() > kNumberMax || request.replicas() > kNumberMax) {
     return MakeFailure(FailureKind::kInvalidRequest, "a number of the request is out of range");
   }
   ModelWish wish{.name = request.name(),
                  .context_tokens_max = static_cast<int32_t>(request.context_tokens_max()),
                  .shards = static_cast<int32_t>(request.shards()),
                  .ranges = {},
-                 .sessions_max = static_cast<int32_t>(request.sessions_max())};
+                 .sessions_max = static_cast<int32_t>(request.sessions_max()),
+                 .replicas = static_cast<int32_t>(request.replicas())};
   for (const v1::LayerRange& range : request.ranges()) {
     SL_ASSIGN_OR_RETURN(const LayerRange layers, FromProto(range));
     wish.ranges.push_back(layers);
@@ -53,7 +54,37 @@ std::optional<ModelLoads::Served> ModelLoads::Find(const std::string& name) cons
   return found->second;
 }
 
-absl::Status ModelLoads::Restore(const StoredPlan& stored) {
+void ModelLoads::Restore(const std::vector<StoredPlan>& plans) {
+  std::map<std::string, StoredPlan> newest;
+  const auto forget = [this](PlanEpoch epoch) {
+    world_.store->RunAndWait([epoch, term = world_.term](Store& store) {
+      const absl::Status status = store.ForgetPlan(term, epoch);
+      if (!status.ok()) LogWarning("plan not forgotten", {{"plan", epoch}, {"status", status}});
+    });
+  };
+  for (const StoredPlan& stored : plans) {
+    const absl::StatusOr<ModelPlan> plan = ParseModelPlan(stored.epoch, stored.text);
+    if (!plan.ok()) {
+      LogWarning("the stored plan is not taken up",
+                 {{"plan", stored.epoch}, {"status", plan.status()}});
+      continue;
+    }
+    auto [known, is_first] = newest.try_emplace(plan->plan.model, stored);
+    if (is_first) continue;
+    // Between storing a plan and forgetting the one before it the coordinator died.
+    forget(std::min(known->second.epoch, stored.epoch));
+    if (known->second.epoch < stored.epoch) known->second = stored;
+  }
+  std::map<PlanEpoch, StoredPlan> by_epoch;
+  for (const auto& [name, stored] : newest) by_epoch[stored.epoch] = stored;
+  for (const auto& [epoch, stored] : by_epoch) {
+    const absl::Status restored = RestoreOne(stored);
+    if (restored.ok()) continue;
+    LogWarning("the stored plan is not taken up", {{"plan", epoch}, {"status", restored}});
+  }
+}
+
+absl::Status ModelLoads::RestoreOne(const StoredPlan& stored) {
   SL_ASSIGN_OR_RETURN(ModelPlan plan, ParseModelPlan(stored.epoch, stored.text));
   SL_ASSIGN_OR_RETURN(std::shared_ptr<const ModelFile> file,
                       ReadModelFile(plan.path, CacheOnStoreThread()));
@@ -64,10 +95,13 @@ absl::Status ModelLoads::Restore(const StoredPlan& stored) {
                      " was made for: ", file->id.value(), ", not ", plan.plan.model_id.value()));
   }
   const std::string name = plan.plan.model;
-  Entry& entry = entries_[name];
-  entry = {.load = ++loads_, .path = plan.path, .file = std::move(file), .plan = std::move(plan)};
+  Entry entry{.load = ++loads_, .path = plan.path, .file = std::move(file)};
+  entry.wish = plan.wish;
+  entry.plan = std::move(plan);
+  SL_RETURN_IF_ERROR(TakeIntoService(name, entry));
+  entries_[name] = std::move(entry);
   LogInfo("model remembered", {{"model", name}, {"plan", stored.epoch}});
-  return TakeIntoService(name, entry);
+  return absl::OkStatus();
 }
 
 void ModelLoads::LoadWhenPossible(const v1::LoadModelRequest& request) {
@@ -84,7 +118,7 @@ void ModelLoads::TryWaiting() {
   if (entries_.contains(name)) return;  // Under way, or there already.
   const size_t wanted =
       std::max<size_t>({1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
-  if (FreeNodes().size() < wanted) return;
+  if (UsableNodes("", {}).size() < wanted * std::max<uint32_t>(1, waiting_->replicas())) return;
   Begin(*waiting_, {});
 }
 
@@ -136,7 +170,7 @@ void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
   }
   if (!file.ok()) return Fail(name, file.status());
   entry->file = *std::move(file);
-  const std::vector<NodeCost> nodes = FreeNodes();
+  const std::vector<NodeCost> nodes = UsableNodes("", {});
   if (nodes.empty()) {
     const std::string why = live_.empty()
                                 ? "none has joined"
@@ -160,11 +194,17 @@ void ModelLoads::OnFileRead(const std::string& name, uint64_t load,
 void ModelLoads::OnPlanStored(const std::string& name, uint64_t load,
                               absl::StatusOr<PlanEpoch> epoch) {
   Entry* entry = FindLoad(name, load);
-  if (entry == nullptr) return;
+  if (entry == nullptr) {  // Unloaded meanwhile.
+    if (epoch.ok()) Forget(*epoch);
+    return;
+  }
   if (!epoch.ok()) return Fail(name, epoch.status());
   entry->plan->plan.epoch = *epoch;
   const absl::Status status = TakeIntoService(name, *entry);
-  if (!status.ok()) return Fail(name, status);
+  if (!status.ok()) {
+    Forget(*epoch);
+    return Fail(name, status);
+  }
   if (waiting_.has_value() && waiting_->path() == entry->path) {
     waiting_.reset();
     waiting_problem_.clear();
@@ -175,9 +215,73 @@ void ModelLoads::OnPlanStored(const std::string& name, uint64_t load,
 absl::Status ModelLoads::TakeIntoService(const std::string& name, Entry& entry) {
   SL_RETURN_IF_ERROR(routes_.OnPlan(entry.plan->plan, world_.clock->Now()));
   entry.in_service = true;
+  Serve(name, entry);
+  return absl::OkStatus();
+}
+
+void ModelLoads::Serve(const std::string& name, const Entry& entry) {
   absl::MutexLock lock(&mu_);
   served_[name] = {.file = entry.file, .context_tokens_max = entry.plan->context_tokens_max};
-  return absl::OkStatus();
+}
+
+void ModelLoads::Forget(PlanEpoch epoch) {
+  world_.store->Run(
+      [epoch, term = world_.term](Store& store) { return store.ForgetPlan(term, epoch); },
+      [epoch](const absl::Status& status) {
+        if (!status.ok()) LogWarning("plan not forgotten", {{"plan", epoch}, {"status", status}});
+      });
+}
+
+// The new plan is durable before any node hears of it, and the old one is forgotten after it is in
+// force: a coordinator that dies in between finds both and takes the newer.
+void ModelLoads::Replan(const RouteActions::Replan& ask) {
+  auto found = entries_.find(ask.model);
+  if (found == entries_.end() || !found->second.in_service) return;
+  Entry& entry = found->second;
+  LogWarning("plan lost", {{"model", ask.model}, {"plan", ask.plan}, {"reason", ask.reason}});
+  PlanLoss loss{.lost = ask.lost, .avoid_links = {}};
+  for (const RouteSuspects::Link& link : ask.avoid.links) {
+    loss.avoid_links.push_back({.from = link.from, .to = link.to});
+  }
+  const std::vector<NodeCost> idle = UsableNodes("", ask.avoid.nodes);
+  const std::vector<NodeCost> usable = UsableNodes(ask.model, ask.avoid.nodes);
+  absl::StatusOr<PlacedModel> placed = PlaceAgain(*entry.file, *entry.plan, loss, idle, usable);
+  if (!placed.ok()) return RefuseReplan(ask.model, ask.plan, placed.status());
+  LogInfo("placed again", {{"model", ask.model}, {"placement", placed->explanation}});
+  entry.next = placed->plan;
+  world_.store->Run(
+      [text = SerializeModelPlan(placed->plan), term = world_.term](Store& store) {
+        return store.CreatePlan(term, text);
+      },
+      [this, name = ask.model, load = entry.load, in_force = ask.plan](
+          absl::StatusOr<PlanEpoch> epoch) { OnReplanStored(name, load, in_force, epoch); });
+}
+
+void ModelLoads::OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force,
+                                absl::StatusOr<PlanEpoch> epoch) {
+  Entry* entry = FindLoad(name, load);
+  if (entry == nullptr) {
+    if (epoch.ok()) Forget(*epoch);
+    return;
+  }
+  ModelPlan next = *std::exchange(entry->next, std::nullopt);
+  if (!epoch.ok()) return RefuseReplan(name, in_force, epoch.status());
+  next.plan.epoch = *epoch;
+  const absl::Status taken = routes_.OnReplan(next.plan, world_.clock->Now());
+  if (!taken.ok()) {
+    Forget(*epoch);
+    return RefuseReplan(name, in_force, taken);
+  }
+  entry->plan = std::move(next);
+  Serve(name, *entry);
+  Forget(in_force);
+  LogInfo("plan replaced", {{"model", name}, {"old", in_force}, {"plan", *epoch}});
+}
+
+void ModelLoads::RefuseReplan(const std::string& name, PlanEpoch in_force,
+                              const absl::Status& why) {
+  LogWarning("plan not replaced", {{"model", name}, {"plan", in_force}, {"status", why}});
+  routes_.OnReplanRefused(name, in_force, std::string(why.message()), world_.clock->Now());
 }
 
 void ModelLoads::Unload(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) {
@@ -224,6 +328,10 @@ void ModelLoads::OnShardReport(const NodeId& node, Incarnation incarnation,
   routes_.OnShardReport(node, incarnation, report, world_.clock->Now());
 }
 
+void ModelLoads::OnLinkSuspected(const NodeId& from, const NodeId& to) {
+  routes_.OnLinkSuspected(from, to, world_.clock->Now());
+}
+
 void ModelLoads::OnTick() { routes_.OnTick(world_.clock->Now()); }
 
 bool ModelLoads::CarryOut() {
@@ -250,20 +358,24 @@ bool ModelLoads::CarryOut() {
                    routes_.OnProbeDone(plan, number, status, world_.clock->Now());
                  });
   }
+  for (const RouteActions::Replan& action : actions.replan) Replan(action);
   std::sort(actions.changed.begin(), actions.changed.end());
   actions.changed.erase(std::unique(actions.changed.begin(), actions.changed.end()),
                         actions.changed.end());
-  for (const std::string& name : actions.changed) TellWatchers(name);
+  for (const std::string& name : actions.changed) {
+    TellWatchers(name);
+    if (world_.routes_changed != nullptr) world_.routes_changed(name);
+  }
   return true;
 }
 
-absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model) const {
+absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const RouteSuspects& avoid) {
   auto found = entries_.find(model);
   if (found != entries_.end() && !found->second.in_service) {
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        absl::StrCat("model ", model, " is loading: ", found->second.note));
   }
-  return routes_.RouteFor(model, world_.clock->Now());
+  return routes_.RouteFor(model, avoid, world_.clock->Now());
 }
 
 bool ModelLoads::AnyReady() const {
@@ -331,7 +443,7 @@ void ModelLoads::TellWatchers(const std::string& name) {
   if (!ready && !failed) return;
   // Why there is no route is why it failed, with the node that is to blame.
   const absl::Status status =
-      ready ? absl::OkStatus() : routes_.RouteFor(name, world_.clock->Now()).status();
+      ready ? absl::OkStatus() : routes_.WhyNotReady(name, world_.clock->Now());
   for (const LoadStreamId watcher : entry.watchers) world_.admin->End(watcher, status);
   entry.watchers.clear();
 }
@@ -356,20 +468,27 @@ void ModelLoads::Fail(const std::string& name, const absl::Status& status) {
   entries_.erase(found);
 }
 
-std::vector<NodeCost> ModelLoads::FreeNodes() const {
+std::vector<NodeCost> ModelLoads::UsableNodes(const std::string& model,
+                                              const std::vector<StagePeer>& avoid) const {
   std::set<NodeId> taken;
   for (const auto& [name, entry] : entries_) {
-    if (!entry.plan.has_value()) continue;
-    for (const PlannedShard& shard : entry.plan->plan.shards) taken.insert(shard.node);
+    if (name == model) continue;
+    for (const std::optional<ModelPlan>* plan : {&entry.plan, &entry.next}) {
+      if (!plan->has_value()) continue;
+      for (const PlannedShard& shard : (*plan)->plan.shards) taken.insert(shard.node);
+    }
   }
   std::vector<NodeCost> nodes;
   for (const auto& [id, node] : live_) {
-    if (taken.contains(id)) continue;
+    const bool avoided =
+        std::find(avoid.begin(), avoid.end(), StagePeer{id, node.incarnation}) != avoid.end();
+    if (taken.contains(id) || avoided) continue;
     nodes.push_back({.node = id,
                      .memory_bytes = node.capacity.memory_bytes,
                      .read_bytes_per_s = node.capacity.read_bytes_per_s,
                      .int8_ops_per_s = node.capacity.int8_ops_per_s,
-                     .threads = node.capacity.threads});
+                     .threads = node.capacity.threads,
+                     .device = absl::StrCat(node.capacity.backend, "/", node.capacity.device)});
   }
   return nodes;
 }

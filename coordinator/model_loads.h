@@ -47,6 +47,9 @@ class ModelLoads {
     std::function<void(const Route&, std::shared_ptr<const ModelFile>,
                        absl::AnyInvocable<void(absl::Status)>)>
         probe;
+    // The state of the model or its choice of routes changed: who waits for one asks again. May
+    // be empty.
+    std::function<void(const std::string&)> routes_changed;
     // Ends every running session of the model.
     std::function<void(const std::string&)> cancel_sessions;
   };
@@ -62,9 +65,10 @@ class ModelLoads {
   // `name` empty: the only one in service. Nothing when there is none. Any thread.
   std::optional<Served> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
 
-  // Before the loop runs: takes the stored plan into service again, if its file is still the one
-  // it was made for. Blocks.
-  absl::Status Restore(const StoredPlan& plan);
+  // Before the loop runs: takes the stored plans into service again, of each model the newest, if
+  // its file is still the one it was made for. What cannot be taken up is logged and left in the
+  // store, except older plans of the same model, which are forgotten. Blocks.
+  void Restore(const std::vector<StoredPlan>& plans);
 
   // Keeps trying, whenever a node joins, until this model is placed.
   void LoadWhenPossible(const v1::LoadModelRequest& request);
@@ -77,13 +81,17 @@ class ModelLoads {
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                   const std::string& reason);
   void OnShardReport(const NodeId& node, Incarnation incarnation, const ShardReport& report);
+  // A link between two live nodes failed, says one of its ends. Whoever hears of it tells it here,
+  // each time: an old suspicion in RouteFor's `avoid` does not count anew.
+  void OnLinkSuspected(const NodeId& from, const NodeId& to);
   void OnTick();
 
   // Carries out what the table has decided since; says whether there was anything.
   bool CarryOut();
   Instant NextWake() const { return routes_.NextWake(); }
 
-  absl::StatusOr<Route> RouteFor(const std::string& model) const;
+  // As RouteTable::RouteFor, which says what becomes of `avoid`.
+  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid);
   bool AnyReady() const;
   std::vector<ClusterModel> List() const;
   std::vector<std::string> Problems() const;
@@ -96,7 +104,8 @@ class ModelLoads {
     ModelWish wish;
     std::shared_ptr<const ModelFile> file;
     std::optional<ModelPlan> plan;
-    bool in_service = false;  // RouteTable knows it.
+    std::optional<ModelPlan> next;  // Takes the plan's place once it is stored.
+    bool in_service = false;        // RouteTable knows it.
     std::string note;
     std::vector<LoadStreamId> watchers;
   };
@@ -106,11 +115,20 @@ class ModelLoads {
                   absl::StatusOr<std::shared_ptr<const ModelFile>> file);
   void OnPlanStored(const std::string& name, uint64_t load, absl::StatusOr<PlanEpoch> epoch);
   absl::Status TakeIntoService(const std::string& name, Entry& entry);
+  absl::Status RestoreOne(const StoredPlan& plan);
+  void Serve(const std::string& name, const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
+  void Forget(PlanEpoch epoch);
+  void Replan(const RouteActions::Replan& ask);
+  void OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force,
+                      absl::StatusOr<PlanEpoch> epoch);
+  void RefuseReplan(const std::string& name, PlanEpoch in_force, const absl::Status& why);
   void TryWaiting();
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
   void TellWatchers(const std::string& name);
-  std::vector<NodeCost> FreeNodes() const;
+  // Live nodes that hold nothing but, perhaps, a shard of `model`. Without the lives in `avoid`.
+  std::vector<NodeCost> UsableNodes(const std::string& model,
+                                    const std::vector<StagePeer>& avoid) const;
   Entry* FindLoad(const std::string& name, uint64_t load);
   ManifestCache CacheOnStoreThread();
   ClusterModel Describe(const std::string& name, const Entry& entry,

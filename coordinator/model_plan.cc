@@ -43,24 +43,107 @@ ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t contex
           .sessions = sessions};
 }
 
-ModelPlan PlanOf(const ModelFile& file, const ModelCost& cost, const Placement& placement) {
-  ModelPlan out{.plan = {.epoch = {},
-                         .model = cost.name,
-                         .model_id = file.id,
-                         .layer_count = file.hyper.layer_count,
-                         .shards = {}},
-                .path = file.path,
-                .context_tokens_max = cost.context_tokens,
-                .sessions_max = cost.sessions,
-                .kv_pages = placement.kv_pages,
-                .chunk_tokens_max = kChunkTokensMax};
-  for (const PlacedShard& shard : placement.shards) {
-    out.plan.shards.push_back({.node = shard.node,
-                               .layers = shard.layers,
-                               .is_head = shard.is_head,
-                               .bytes = shard.weight_bytes});
+std::vector<PlannedShard> ShardsOf(const std::vector<PlacedShard>& placed) {
+  std::vector<PlannedShard> shards;
+  for (const PlacedShard& shard : placed) {
+    shards.push_back({.node = shard.node,
+                      .layers = shard.layers,
+                      .is_head = shard.is_head,
+                      .bytes = shard.weight_bytes});
+  }
+  return shards;
+}
+
+absl::StatusOr<PlacedModel> PlaceOnce(const ModelFile& file, const ModelWish& wish,
+                                      const ModelCost& cost, const PlacementOptions& options,
+                                      absl::Span<const NodeCost> nodes) {
+  SL_ASSIGN_OR_RETURN(const Placement placement, Place(cost, nodes, options));
+  return PlacedModel{.plan = {.plan = {.epoch = {},
+                                       .model = cost.name,
+                                       .model_id = file.id,
+                                       .layer_count = file.hyper.layer_count,
+                                       .shards = ShardsOf(placement.shards),
+                                       .replicas = std::max(1, wish.replicas)},
+                              .path = file.path,
+                              .context_tokens_max = cost.context_tokens,
+                              .sessions_max = cost.sessions,
+                              .kv_pages = placement.kv_pages,
+                              .chunk_tokens_max = kChunkTokensMax,
+                              .wish = wish},
+                     .explanation = placement.explanation};
+}
+
+// Every range that is lost on one idle node with room; the others as they are.
+absl::StatusOr<PlacedModel> GiveLostToIdle(const ModelFile& file, const ModelPlan& in_force,
+                                           const std::vector<LayerRange>& lost,
+                                           const std::vector<NodeCost>& idle) {
+  const ModelCost cost =
+      CostFor(file, in_force.plan.model, in_force.context_tokens_max, in_force.sessions_max);
+  SL_ASSIGN_OR_RETURN(const std::vector<PlacedShard> spares, PlaceSingly(cost, lost, idle));
+  PlacedModel out{.plan = in_force, .explanation = ""};
+  out.plan.plan.shards.clear();
+  const std::vector<PlannedShard> found = ShardsOf(spares);
+  for (const std::vector<size_t>& range : ShardsByRange(in_force.plan)) {
+    const LayerRange layers = in_force.plan.shards[range.front()].layers;
+    const auto given = std::find_if(found.begin(), found.end(),
+                                    [layers](const PlannedShard& s) { return s.layers == layers; });
+    if (given != found.end()) {
+      out.plan.plan.shards.push_back(*given);
+      absl::StrAppend(&out.explanation, out.explanation.empty() ? "" : "\n", given->node.value(),
+                      ": takes ", layers.ToString());
+      continue;
+    }
+    for (const size_t index : range) {
+      out.plan.plan.shards.push_back(in_force.plan.shards[index]);
+    }
   }
   return out;
+}
+
+nlohmann::ordered_json WishToJson(const ModelWish& wish) {
+  nlohmann::ordered_json json = {
+      {"name", wish.name},         {"context_tokens_max", wish.context_tokens_max},
+      {"shards", wish.shards},     {"sessions_max", wish.sessions_max},
+      {"replicas", wish.replicas}, {"ranges", nlohmann::ordered_json::array()}};
+  for (const LayerRange& range : wish.ranges) {
+    json["ranges"].push_back({{"begin", range.begin}, {"end", range.end}});
+  }
+  return json;
+}
+
+ModelWish WishFromJson(const nlohmann::json& json) {
+  ModelWish wish{.name = json.at("name").get<std::string>(),
+                 .context_tokens_max = json.at("context_tokens_max").get<int32_t>(),
+                 .shards = json.at("shards").get<int32_t>(),
+                 .ranges = {},
+                 .sessions_max = json.at("sessions_max").get<int32_t>(),
+                 .replicas = json.at("replicas").get<int32_t>()};
+  for (const nlohmann::json& range : json.at("ranges")) {
+    wish.ranges.push_back({range.at("begin").get<int32_t>(), range.at("end").get<int32_t>()});
+  }
+  return wish;
+}
+
+// What was wished, then less and less of it.
+std::vector<PlacementOptions> Ladder(const ModelWish& wish, size_t node_count,
+                                     const std::vector<AvoidedLink>& avoid_links) {
+  std::vector<PlacementOptions> cuts = {
+      {.shards = wish.shards, .ranges = wish.ranges, .avoid_links = avoid_links}};
+  const size_t ranges =
+      wish.ranges.empty() ? static_cast<size_t>(std::max(0, wish.shards)) : wish.ranges.size();
+  if (ranges > 0) {
+    const int32_t shards = static_cast<int32_t>(std::min(ranges, node_count));
+    cuts.push_back({.shards = shards, .ranges = {}, .avoid_links = avoid_links});
+    cuts.push_back({.avoid_links = avoid_links});
+  }
+  std::vector<PlacementOptions> ladder;
+  for (const PlacementOptions& cut : cuts) {
+    for (int32_t replicas = std::max(1, wish.replicas); replicas >= 1; --replicas) {
+      ladder.push_back(cut);
+      ladder.back().replicas = replicas;
+    }
+  }
+  return ladder;
 }
 
 }  // namespace
@@ -80,18 +163,39 @@ absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& w
         FailureKind::kInvalidRequest,
         absl::StrCat(name, ": KV for ", sessions, " sessions, at most ", kSessionsMax));
   }
-  const PlacementOptions options{.shards = wish.shards, .ranges = wish.ranges};
+  const PlacementOptions options{.shards = wish.shards,
+                                 .ranges = wish.ranges,
+                                 .replicas = wish.replicas == 0 ? 1 : wish.replicas};
   int32_t context = wish.context_tokens_max == 0 ? context_of_model : wish.context_tokens_max;
   while (true) {
     const ModelCost cost = CostFor(file, name, context, sessions);
-    absl::StatusOr<Placement> placement = Place(cost, nodes, options);
-    if (placement.ok()) {
-      return PlacedModel{PlanOf(file, cost, *placement), placement->explanation};
-    }
+    absl::StatusOr<PlacedModel> placed = PlaceOnce(file, wish, cost, options, nodes);
+    if (placed.ok()) return placed;
     const bool may_shrink = wish.context_tokens_max == 0 && context / 2 >= kContextTokensMin &&
-                            absl::IsResourceExhausted(placement.status());
-    if (!may_shrink) return placement.status();
+                            absl::IsResourceExhausted(placed.status());
+    if (!may_shrink) return placed.status();
     context /= 2;
+  }
+}
+
+absl::StatusOr<PlacedModel> PlaceAgain(const ModelFile& file, const ModelPlan& in_force,
+                                       const PlanLoss& loss, const std::vector<NodeCost>& idle,
+                                       const std::vector<NodeCost>& usable) {
+  if (!loss.lost.empty() && !idle.empty()) {
+    absl::StatusOr<PlacedModel> given = GiveLostToIdle(file, in_force, loss.lost, idle);
+    if (given.ok()) return given;
+  }
+  const ModelWish& wish = in_force.wish;
+  const std::vector<PlacementOptions> ladder = Ladder(wish, usable.size(), loss.avoid_links);
+  absl::Status last;
+  for (int32_t context = in_force.context_tokens_max;; context /= 2) {
+    const ModelCost cost = CostFor(file, in_force.plan.model, context, in_force.sessions_max);
+    for (const PlacementOptions& options : ladder) {
+      absl::StatusOr<PlacedModel> placed = PlaceOnce(file, wish, cost, options, usable);
+      if (placed.ok()) return placed;
+      last = placed.status();
+    }
+    if (wish.context_tokens_max != 0 || context / 2 < kContextTokensMin) return last;
   }
 }
 
@@ -104,6 +208,8 @@ std::string SerializeModelPlan(const ModelPlan& plan) {
                                  {"sessions_max", plan.sessions_max},
                                  {"kv_pages", plan.kv_pages},
                                  {"chunk_tokens_max", plan.chunk_tokens_max},
+                                 {"replicas", plan.plan.replicas},
+                                 {"wish", WishToJson(plan.wish)},
                                  {"shards", nlohmann::ordered_json::array()}};
   for (const PlannedShard& shard : plan.plan.shards) {
     json["shards"].push_back({{"node", shard.node.value()},
@@ -122,12 +228,16 @@ absl::StatusOr<ModelPlan> ParseModelPlan(PlanEpoch epoch, std::string_view text)
                            .model = json.at("model").get<std::string>(),
                            .model_id = ModelId(json.at("model_id").get<std::string>()),
                            .layer_count = json.at("layer_count").get<int32_t>(),
-                           .shards = {}},
+                           .shards = {},
+                           .replicas = json.value("replicas", 1)},
                   .path = json.at("path").get<std::string>(),
                   .context_tokens_max = json.at("context_tokens_max").get<int32_t>(),
                   .sessions_max = json.at("sessions_max").get<int32_t>(),
                   .kv_pages = json.at("kv_pages").get<int32_t>(),
-                  .chunk_tokens_max = json.at("chunk_tokens_max").get<int32_t>()};
+                  .chunk_tokens_max = json.at("chunk_tokens_max").get<int32_t>(),
+                  .wish = {}};
+    // Plans of earlier versions wished for nothing that is known.
+    if (json.contains("wish")) out.wish = WishFromJson(json.at("wish"));
     for (const nlohmann::json& shard : json.at("shards")) {
       out.plan.shards.push_back(
           {.node = NodeId(shard.at("node").get<std::string>()),

@@ -17,6 +17,17 @@
 
 namespace shardline {
 
+struct ModelWish {
+  std::string name;                // Empty: the file's.
+  int32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
+  int32_t shards = 0;              // 0: the fewest that fit.
+  std::vector<LayerRange> ranges;
+  int32_t sessions_max = 0;  // 0: 4.
+  int32_t replicas = 0;      // Nodes that hold each range; 0: 1.
+
+  friend bool operator==(const ModelWish&, const ModelWish&) = default;
+};
+
 struct ModelPlan {
   Plan plan;         // Its epoch is the store's.
   std::string path;  // Of the model, on the coordinator's machine.
@@ -24,14 +35,7 @@ struct ModelPlan {
   int32_t sessions_max = 0;
   int32_t kv_pages = 0;
   int32_t chunk_tokens_max = 0;
-};
-
-struct ModelWish {
-  std::string name;                // Empty: the file's.
-  int32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
-  int32_t shards = 0;              // 0: the fewest that fit.
-  std::vector<LayerRange> ranges;
-  int32_t sessions_max = 0;  // 0: 4.
+  ModelWish wish;  // What it was made from, for the next one.
 };
 
 // Places the model on `nodes`. Without a wish for the context it is halved until it fits. Fails
@@ -43,6 +47,22 @@ struct PlacedModel {
 };
 absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& wish,
                                        absl::Span<const NodeCost> nodes);
+
+// What a plan in force has become unable to do: ranges without a live node, or rings without a
+// sound link.
+struct PlanLoss {
+  std::vector<LayerRange> lost;
+  std::vector<AvoidedLink> avoid_links;
+};
+
+// The plan that takes the place of `in_force`. `idle` nodes hold nothing, `usable` ones nothing
+// but shards of this model, those that are idle included. The lost ranges go to idle nodes with
+// room, one each, and all others stay; else the whole model is placed anew over the usable ones,
+// with what was wished as far as it can be had: context (as in force, then less unless it was
+// asked for), ranges, shards, replicas. Fails as Place does for the least of these wishes.
+absl::StatusOr<PlacedModel> PlaceAgain(const ModelFile& file, const ModelPlan& in_force,
+                                       const PlanLoss& loss, const std::vector<NodeCost>& idle,
+                                       const std::vector<NodeCost>& usable);
 
 // For the store. Parse gives only what Serialize can have written; else data loss.
 std::string SerializeModelPlan(const ModelPlan& plan);

@@ -364,12 +364,22 @@ void Node::OnLoad(ShardOrder order) {
   LogInfo("shard ordered", {{"model", order.model_id},
                             {"layers", order.layers.ToString()},
                             {"plan_epoch", order.plan_epoch}});
+  if (wanted_ && SameShard(*wanted_, order)) return KeepShard(std::move(order));
   DropShard("another shard is being loaded");
   wanted_ = order;
   ReportShard(ReportOf(order, v1::SHARD_STATE_LOADING));
   const absl::Status sane = CheckOrder(order);
   if (!sane.ok()) return OnLoadFailed(sane);
   ticket_ = loading_->Load(std::move(order));
+}
+
+void Node::KeepShard(ShardOrder order) {
+  LogInfo("shard kept", {{"layers", order.layers.ToString()}, {"plan_epoch", order.plan_epoch}});
+  wanted_ = std::move(order);
+  if (!held_) return ReportShard(ReportOf(*wanted_, v1::SHARD_STATE_LOADING));
+  EndLife("another plan is in force");
+  StartLife();
+  ReportLoaded();
 }
 
 void Node::OnUnload(PlanEpoch plan_epoch) {
@@ -406,12 +416,7 @@ void Node::OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded) {
     facts.executor = held_->executor;
   });
   StartLife();
-  v1::ShardReport report = ReportOf(*wanted_, v1::SHARD_STATE_LOADED);
-  report.set_bytes_done(held_->tensor_bytes);
-  report.set_bytes_total(held_->tensor_bytes);
-  report.set_numerics_id(held_->numerics_id.value());
-  report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
-  ReportShard(std::move(report));
+  ReportLoaded();
 }
 
 void Node::OnLoadFailed(const absl::Status& status) {
@@ -464,6 +469,15 @@ void Node::ReportShard(v1::ShardReport report) {
   absl::MutexLock lock(&mu_);
   facts_.shard = report;
   if (reports_to_ != nullptr) reports_to_->Report(std::move(report));
+}
+
+void Node::ReportLoaded() {
+  v1::ShardReport report = ReportOf(*wanted_, v1::SHARD_STATE_LOADED);
+  report.set_bytes_done(held_->tensor_bytes);
+  report.set_bytes_total(held_->tensor_bytes);
+  report.set_numerics_id(held_->numerics_id.value());
+  report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
+  ReportShard(std::move(report));
 }
 
 v1::ShardReport Node::ReportOf(const ShardOrder& order, v1::ShardState state) {

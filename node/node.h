@@ -94,6 +94,8 @@ class Node {
   void OnWelcome(Incarnation incarnation, const CapabilityKey& key);
   void OnReplaced(const absl::Status& status);
   void OnLoad(ShardOrder order);
+  // The shard it holds or loads belongs to another plan now. Attempts of the old plan end.
+  void KeepShard(ShardOrder order);
   void OnUnload(PlanEpoch plan_epoch);
   void OnProgress(uint64_t ticket, uint64_t bytes_done, uint64_t bytes_total);
   void OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded);
@@ -106,6 +108,7 @@ class Node {
   void UpdateFacts(const std::function<void(Facts&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
+  void ReportLoaded() ABSL_LOCKS_EXCLUDED(mu_);
   static v1::ShardReport ReportOf(const ShardOrder& order, v1::ShardState state);
 
   const NodeOptions options_;

@@ -30,6 +30,14 @@ struct ShardOrder {
   friend bool operator==(const ShardOrder&, const ShardOrder&) = default;
 };
 
+// Whether both are the same shard in memory, if under another plan or file name: who holds the one
+// need read nothing for the other.
+inline bool SameShard(const ShardOrder& a, const ShardOrder& b) {
+  return a.model_id == b.model_id && a.manifest == b.manifest && a.layers == b.layers &&
+         a.is_head == b.is_head && a.context_tokens_max == b.context_tokens_max &&
+         a.kv_pages == b.kv_pages && a.chunk_tokens_max == b.chunk_tokens_max;
+}
+
 struct LoadedShard {
   NumericsId numerics_id;
   int32_t layers_total = 0;  // Of the model.

@@ -50,6 +50,7 @@ struct Parsing {
   std::string load_path;
   std::string load_name;
   uint32_t load_shards = 0;
+  uint32_t load_replicas = 0;
   uint32_t load_context = 0;
   uint32_t load_sessions = 0;
 };
@@ -119,6 +120,7 @@ void AddModel(CLI::App& app, Parsing& p) {
   load->add_option("path", p.load_path, "On the coordinator's machine")->required();
   load->add_option("--name", p.load_name, "Name for clients; else the file's");
   load->add_option("--shards", p.load_shards, "Nodes to split it over; 0: the fewest that fit");
+  load->add_option("--replicas", p.load_replicas, "Nodes that hold each range of layers; 0: 1");
   load->add_option("--ranges", p.ranges, "Explicit cut, as 0-9,10-29");
   load->add_option("--context", p.load_context, "Longest context in tokens; 0: what fits");
   load->add_option("--sessions", p.load_sessions, "KV for so many full contexts; 0: 4");
@@ -237,6 +239,7 @@ std::string Translate(Parsing& p) {
   }
   command.load.set_name(p.load_name);
   command.load.set_shards(p.load_shards);
+  command.load.set_replicas(p.load_replicas);
   command.load.set_context_tokens_max(p.load_context);
   command.load.set_sessions_max(p.load_sessions);
   if (!p.load_path.empty()) {

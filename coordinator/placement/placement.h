@@ -13,6 +13,12 @@
 // and the largest companions of every head. That choice is a heuristic (exact for the number of
 // nodes when all layers have one size); the cut for one order of nodes is exact. With explicit
 // ranges the nodes are matched to them so that the slowest is as fast as can be.
+//
+// Measured speeds are noisy: nodes of one device whose speeds differ by less than 1.5 times count
+// as equally fast, so that equal machines get equal ranges.
+//
+// Replicas come after the cut: the nodes left over are matched to its ranges in the same way. A
+// link to avoid is kept out of the ring by another order of the same nodes, or by other nodes.
 // Equal inputs give equal placements, whatever the order of `nodes`.
 
 #include <cstdint>
@@ -50,11 +56,20 @@ struct NodeCost {
   double read_bytes_per_s = 0;
   double int8_ops_per_s = 0;
   uint32_t threads = 0;
+  std::string device;  // Back end and device; empty: like no other node's.
+};
+
+struct AvoidedLink {
+  NodeId from;
+  NodeId to;
+  friend bool operator==(const AvoidedLink&, const AvoidedLink&) = default;
 };
 
 struct PlacementOptions {
-  int32_t shards = 0;              // 0: the fewest nodes that fit; else exactly this many.
-  std::vector<LayerRange> ranges;  // If not empty: exactly this cut.
+  int32_t shards = 0;                    // Ranges. 0: the fewest that fit; else exactly this many.
+  std::vector<LayerRange> ranges;        // If not empty: exactly this cut.
+  int32_t replicas = 1;                  // Nodes that hold each range.
+  std::vector<AvoidedLink> avoid_links;  // Not in the ring of the first node of each range.
 };
 
 struct PlacedShard {
@@ -68,19 +83,27 @@ struct PlacedShard {
 };
 
 struct Placement {
-  std::vector<PlacedShard> shards;  // In ring order; the head first.
-  int32_t kv_pages = 0;             // On every shard.
-  absl::Duration step_time;         // Predicted for one token: the sum over the shards.
+  // In ring order, the heads first; the replicas of a range behind its first node.
+  std::vector<PlacedShard> shards;
+  int32_t kv_pages = 0;      // On every shard.
+  absl::Duration step_time;  // Predicted for one token: the sum over the first of each range.
   absl::Duration slowest_stage;
   std::string explanation;  // One line a shard, in numbers.
 };
 
-// ResourceExhausted (kOverloaded) when it does not fit, with the arithmetic of every node, or when
-// more shards or ranges are asked for than there are nodes. InvalidArgument (kInvalidRequest) for
+// ResourceExhausted (kOverloaded) when it does not fit, with the arithmetic of every node, when
+// more shards, ranges or replicas are asked for than there are nodes, or when every ring has a link
+// to avoid. InvalidArgument (kInvalidRequest) for
 // costs or options that make no sense: no layers, no nodes, a node twice, more shards than
 // layers, ranges that do not tile the model.
 absl::StatusOr<Placement> Place(const ModelCost& model, absl::Span<const NodeCost> nodes,
                                 const PlacementOptions& options);
+
+// Nodes of their own for single ranges, as for replicas: in the order of `ranges`, which need not
+// tile the model. Errors as of Place.
+absl::StatusOr<std::vector<PlacedShard>> PlaceSingly(const ModelCost& model,
+                                                     const std::vector<LayerRange>& ranges,
+                                                     absl::Span<const NodeCost> nodes);
 
 // "1.1 GiB", "640.0 MiB": bytes for people.
 std::string FormatBytes(uint64_t bytes);

@@ -17,6 +17,7 @@ absl::Status ValidatePlan(const Plan& plan) {
   if (plan.epoch == PlanEpoch()) return invalid("no epoch");
   if (plan.shards.empty()) return invalid("no shards");
   std::set<NodeId> nodes;
+  if (plan.replicas < 1) return invalid(absl::StrCat("replicas: ", plan.replicas));
   int32_t next = 0;
   for (size_t i = 0; i < plan.shards.size(); ++i) {
     const PlannedShard& shard = plan.shards[i];
@@ -24,7 +25,10 @@ absl::Status ValidatePlan(const Plan& plan) {
     if (!nodes.insert(shard.node).second) {
       return invalid(absl::StrCat(shard.node.value(), " has two shards"));
     }
-    if (shard.is_head != (i == 0)) return invalid("the first shard, and no other, is the head");
+    if (shard.is_head != (shard.layers.begin == 0)) {
+      return invalid("the shards with layer 0, and no others, are heads");
+    }
+    if (i > 0 && shard.layers == plan.shards[i - 1].layers) continue;  // A replica.
     if (shard.layers.begin != next || shard.layers.empty()) {
       return invalid(absl::StrFormat("shard %d holds [%d, %d) and does not go on at layer %d", i,
                                      shard.layers.begin, shard.layers.end, next));
@@ -35,6 +39,15 @@ absl::Status ValidatePlan(const Plan& plan) {
     return invalid(absl::StrFormat("shards end at layer %d of %d", next, plan.layer_count));
   }
   return absl::OkStatus();
+}
+
+std::vector<std::vector<size_t>> ShardsByRange(const Plan& plan) {
+  std::vector<std::vector<size_t>> ranges;
+  for (size_t i = 0; i < plan.shards.size(); ++i) {
+    if (i == 0 || plan.shards[i].layers != plan.shards[i - 1].layers) ranges.emplace_back();
+    ranges.back().push_back(i);
+  }
+  return ranges;
 }
 
 std::string Route::ToString() const {

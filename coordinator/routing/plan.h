@@ -1,8 +1,10 @@
 #pragma once
 
 // A plan: which node holds which layers of one model. Immutable once it has its epoch; what
-// changes is who lives (route_table.h). A route is a plan with the incarnations of one moment.
+// changes is who lives (route_table.h). Several nodes may hold the same range: replicas. A route
+// takes one node of each range, in the incarnation of one moment.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,12 +28,17 @@ struct Plan {
   std::string model;  // The name clients ask for.
   ModelId model_id;
   int32_t layer_count = 0;
-  std::vector<PlannedShard> shards;  // In ring order; the head first.
+  // In ring order, the heads first. Those of one range stand side by side.
+  std::vector<PlannedShard> shards;
+  int32_t replicas = 1;  // Nodes wanted a range; some may have found none.
 };
 
-// kInvalidRequest unless the shards tile [0, layer_count) in order, on distinct nodes, and the
-// first one alone is the head.
+// kInvalidRequest unless the ranges tile [0, layer_count) in order, on distinct nodes, and those
+// of the first range, and no others, are heads.
 absl::Status ValidatePlan(const Plan& plan);
+
+// The indices of `plan.shards`, range by range. REQUIRES: the plan is valid.
+std::vector<std::vector<size_t>> ShardsByRange(const Plan& plan);
 
 // What an attempt runs on. Stage 0 is the head and the ring closes on it.
 struct Route {

@@ -4,89 +4,81 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 
 namespace shardline {
 namespace {
 
-std::string Ago(absl::Duration d) {
-  return absl::StrFormat("%.1f s ago", absl::ToDoubleSeconds(d));
-}
+// How long a link that is sound again is remembered: longer than any session lives.
+constexpr absl::Duration kLinkMemory = absl::Minutes(15);
 
 absl::Status Invalid(const std::string& message) {
   return MakeFailure(FailureKind::kInvalidRequest, message);
 }
 
-std::string Text(const absl::Status& status) { return std::string(status.message()); }
-
 }  // namespace
-
-std::string_view ModelStateName(ModelState state) {
-  switch (state) {
-    case ModelState::kLoading:
-      return "loading";
-    case ModelState::kProbing:
-      return "probing";
-    case ModelState::kReady:
-      return "ready";
-    case ModelState::kDegraded:
-      return "degraded";
-    case ModelState::kFailed:
-      return "failed";
-  }
-  return "unknown";
-}
-
-std::string_view ShardStateName(ShardState state) {
-  switch (state) {
-    case ShardState::kWaiting:
-      return "waiting";
-    case ShardState::kLoading:
-      return "loading";
-    case ShardState::kLoaded:
-      return "loaded";
-    case ShardState::kFailed:
-      return "failed";
-    case ShardState::kLost:
-      return "lost";
-  }
-  return "unknown";
-}
 
 absl::Status RouteTable::OnPlan(const Plan& plan, Instant now) {
   SL_RETURN_IF_ERROR(ValidatePlan(plan));
   if (models_.contains(plan.model)) {
     return Invalid(absl::StrCat(plan.model, " is in service already; unload it first"));
   }
-  if (plan.epoch <= highest_plan_) {
-    return Invalid(
-        absl::StrCat("plan epoch ", plan.epoch.value(), " is not above ", highest_plan_.value()));
-  }
-  for (const PlannedShard& planned : plan.shards) {
-    Shard* shard = nullptr;
-    if (const Model* model = ModelOfNode(planned.node, &shard)) {
-      return Invalid(absl::StrCat(planned.node.value(), " holds ", shard->planned.layers.ToString(),
-                                  " of ", model->plan.model));
-    }
-  }
-  highest_plan_ = plan.epoch;
+  SL_RETURN_IF_ERROR(CheckNew(plan));
   Model& model = models_[plan.model];
-  model.plan = plan;
   model.since = now;
-  for (const PlannedShard& planned : plan.shards) {
-    model.shards.push_back(Shard{.planned = planned, .since = now});
-  }
-  for (Shard& shard : model.shards) {
-    if (live_.contains(shard.planned.node)) OrderLoad(model, shard, now);
-  }
+  Start(model, plan, now);
   Settle(model, now);
   return absl::OkStatus();
 }
 
-absl::Status RouteTable::OnUnload(const std::string& name, Instant) {
+absl::Status RouteTable::OnReplan(const Plan& plan, Instant now) {
+  SL_RETURN_IF_ERROR(ValidatePlan(plan));
+  auto found = models_.find(plan.model);
+  if (found == models_.end() || !found->second.replanning) {
+    return MakeFailure(FailureKind::kStaleEpoch,
+                       absl::StrCat("no other plan of ", plan.model, " is wanted any more"));
+  }
+  Model& model = found->second;
+  if (plan.model_id != model.plan.model_id) {
+    return Invalid(absl::StrCat(plan.model, " is another model than the one in service"));
+  }
+  SL_RETURN_IF_ERROR(CheckNew(plan));
+  for (const Shard& shard : model.shards) {
+    auto live = live_.find(shard.planned.node);
+    const bool stays = std::any_of(
+        plan.shards.begin(), plan.shards.end(),
+        [&shard](const PlannedShard& other) { return other.node == shard.planned.node; });
+    if (live == live_.end() || stays) continue;  // Who stays is told to load something else.
+    actions_.unload.push_back({.node = shard.planned.node,
+                               .incarnation = live->second.incarnation,
+                               .plan = model.plan.epoch});
+  }
+  Start(model, plan, now);
+  for (Shard& shard : model.shards) {
+    if (shard.state != ShardState::kWaiting) continue;
+    shard.state = ShardState::kLost;
+    shard.kind = FailureKind::kHeartbeatLost;
+    shard.reason = "lost before it could load";
+  }
+  actions_.changed.push_back(plan.model);
+  Settle(model, now);
+  return absl::OkStatus();
+}
+
+void RouteTable::OnReplanRefused(const std::string& name, PlanEpoch in_force,
+                                 const std::string& reason, Instant now) {
+  auto found = models_.find(name);
+  if (found == models_.end()) return;
+  Model& model = found->second;
+  if (!model.replanning || model.plan.epoch != in_force) return;
+  model.replanning = false;
+  model.replan_refusal = reason;
+  model.replan_at = now + options_.replan_retry;
+  actions_.changed.push_back(name);
+}
+
+absl::Status RouteTable::OnUnload(const std::string& name, Instant now) {
   auto found = models_.find(name);
   if (found == models_.end()) return absl::NotFoundError(absl::StrCat("no model ", name));
   for (const Shard& shard : found->second.shards) {
@@ -98,33 +90,38 @@ absl::Status RouteTable::OnUnload(const std::string& name, Instant) {
   }
   actions_.changed.push_back(name);
   models_.erase(found);
+  RetryReplans(now);
   return absl::OkStatus();
 }
 
 void RouteTable::OnNodeReady(const NodeId& node, Incarnation incarnation,
                              const std::string& address, const std::optional<ShardReport>& holds,
                              Instant now) {
+  auto before = live_.find(node);
+  if (before == live_.end() || before->second.incarnation != incarnation) StartLife(node);
   live_[node] = LiveNode{.incarnation = incarnation, .address = address};
   Shard* shard = nullptr;
   Model* model = ModelOfNode(node, &shard);
-  const bool holds_planned =
-      model != nullptr && holds.has_value() && holds->plan == model->plan.epoch;
-  if (holds.has_value() && holds->plan != PlanEpoch() && !holds_planned) {
+  // An order to load replaces what an older plan has left.
+  const bool replaced = model != nullptr && holds.has_value() && holds->plan <= model->plan.epoch;
+  if (holds.has_value() && holds->plan != PlanEpoch() && !replaced) {
     actions_.unload.push_back({.node = node, .incarnation = incarnation, .plan = holds->plan});
   }
-  if (model == nullptr) return;
-  const bool same_life = shard->incarnation == incarnation && shard->state != ShardState::kLost;
-  if (!same_life) model->probes_failed = 0;
-  if (holds_planned && holds->state != ShardState::kFailed) {
-    // A probe that ran on the older incarnation proves nothing about this one.
-    if (!same_life) shard->state = ShardState::kWaiting;
-    shard->incarnation = incarnation;
-    if (!same_life) Settle(*model, now);
-    TakeReport(*model, *shard, *holds, now);
-  } else {
-    OrderLoad(*model, *shard, now);
+  if (model != nullptr) {
+    const bool same_life = shard->incarnation == incarnation && shard->state != ShardState::kLost;
+    if (!same_life) {
+      for (Shard& each : model->shards) each.probes_failed = 0;
+      shard->proven = false;
+    }
+    if (replaced && holds->plan == model->plan.epoch && holds->state != ShardState::kFailed) {
+      shard->incarnation = incarnation;
+      TakeReport(*model, *shard, *holds, now);
+    } else {
+      OrderLoad(*model, *shard, now);
+    }
+    Settle(*model, now);
   }
-  Settle(*model, now);
+  RetryReplans(now);
 }
 
 void RouteTable::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
@@ -136,11 +133,14 @@ void RouteTable::OnNodeLost(const NodeId& node, Incarnation incarnation, Failure
   Model* model = ModelOfNode(node, &shard);
   if (model == nullptr) return;
   shard->state = ShardState::kLost;
+  shard->proven = false;
   shard->kind = kind;
   shard->reason = reason;
   shard->since = now;
   shard->bytes_done = 0;
   shard->numerics_id = NumericsId();
+  for (Shard& each : model->shards) each.probes_failed = 0;
+  actions_.changed.push_back(model->plan.model);
   Settle(*model, now);
 }
 
@@ -158,33 +158,52 @@ void RouteTable::OnShardReport(const NodeId& node, Incarnation incarnation,
 void RouteTable::OnProbeDone(PlanEpoch plan, uint64_t number, const absl::Status& status,
                              Instant now) {
   for (auto& [name, model] : models_) {
-    if (model.plan.epoch != plan || model.state != ModelState::kProbing ||
-        model.probe_number != number) {
+    if (model.plan.epoch != plan || model.probe_number == 0 || model.probe_number != number) {
       continue;
     }
     model.probe_number = 0;
-    model.since = now;
-    actions_.changed.push_back(name);
     if (status.ok()) {
-      model.state = ModelState::kReady;
-      model.was_ready = true;
-      model.probes_failed = 0;
-      return;
-    }
-    ++model.probes_failed;
-    model.probe_failure = status;
-    if (model.probes_failed >= options_.probes_max) {
-      model.state = ModelState::kFailed;
+      std::vector<size_t> ring;
+      for (const auto& [index, incarnation] : model.probe_shards) {
+        model.shards[index].proven = true;
+        model.shards[index].probes_failed = 0;
+        ring.push_back(index);
+      }
+      for (const Link& link : LinksOf(model, ring)) {
+        auto state = links_.find(link);
+        if (state != links_.end() && state->second.since <= model.probe_started) {
+          state->second.sound = true;
+        }
+      }
+      model.probe_failure = absl::OkStatus();
+      actions_.changed.push_back(name);
     } else {
-      model.probe_at = now + options_.probe_retry;
+      Blame(model, status, now);
     }
+    Settle(model, now);
     return;
   }
 }
 
-void RouteTable::OnTick(Instant now) {
+void RouteTable::OnLinkSuspected(const NodeId& from, const NodeId& to, Instant now) {
+  Suspect({from, to}, now);
   for (auto& [name, model] : models_) {
-    if (model.state == ModelState::kProbing && now >= model.probe_at) StartProbe(model, now);
+    if (LoadedEnds(model, {from, to}).has_value()) Settle(model, now);
+  }
+}
+
+void RouteTable::OnTick(Instant now) {
+  std::vector<Link> over;
+  for (auto& [link, state] : links_) {
+    if (state.sound || now < state.since + options_.link_suspicion) continue;
+    state.sound = true;
+    over.push_back(link);
+  }
+  for (auto& [name, model] : models_) {
+    for (const Link& link : over) {
+      if (LoadedEnds(model, link).has_value()) actions_.changed.push_back(name);
+    }
+    Settle(model, now);
   }
 }
 
@@ -192,77 +211,28 @@ RouteActions RouteTable::TakeActions() { return std::exchange(actions_, RouteAct
 
 Instant RouteTable::NextWake() const {
   Instant wake = Instant::InfiniteFuture();
-  for (const auto& [name, model] : models_) wake = std::min(wake, model.probe_at);
+  for (const auto& [name, model] : models_) {
+    wake = std::min({wake, ProbeDue(model), ReplanDue(model), LinkReplanDue(model)});
+  }
+  for (const auto& [link, state] : links_) {
+    if (!state.sound) wake = std::min(wake, state.since + options_.link_suspicion);
+  }
   return wake;
 }
 
-absl::StatusOr<Route> RouteTable::RouteFor(const std::string& name, Instant now) const {
-  const Model* model = nullptr;
-  if (!name.empty()) {
-    auto found = models_.find(name);
-    if (found == models_.end()) {
-      return absl::NotFoundError(absl::StrCat("no model ", name, " is in service"));
-    }
-    model = &found->second;
-  } else {
-    if (models_.empty()) return absl::NotFoundError("no model is in service");
-    int ready_count = 0;
-    std::vector<std::string> names;
-    for (const auto& [key, candidate] : models_) {
-      names.push_back(key);
-      if (candidate.state != ModelState::kReady) continue;
-      ++ready_count;
-      model = &candidate;
-    }
-    if (ready_count == 0 && models_.size() == 1) model = &models_.begin()->second;
-    if (ready_count > 1 || model == nullptr) {
-      return Invalid(absl::StrCat("name a model: ", absl::StrJoin(names, ", ")));
-    }
+absl::StatusOr<Route> RouteTable::RouteFor(const std::string& asked, const RouteSuspects& avoid,
+                                           Instant now) {
+  SL_ASSIGN_OR_RETURN(const std::string name, NameOf(asked));
+  Model& model = models_.at(name);
+  if (model.state != ModelState::kReady) return WhyNotReady(name, now);
+  for (const RouteSuspects::Link& link : avoid.links) {
+    if (!links_.contains({link.from, link.to})) OnLinkSuspected(link.from, link.to, now);
   }
-  if (model->state == ModelState::kReady) return MakeRoute(*model);
-
-  FailureDetail detail{.kind = FailureKind::kOverloaded, .retry_after = options_.retry_after};
-  for (const Shard& shard : model->shards) {
-    if (shard.state != ShardState::kLost && shard.state != ShardState::kFailed) continue;
-    detail.node = shard.planned.node;
-    detail.layers = shard.planned.layers;
-    if (shard.kind != FailureKind::kNone) detail.kind = shard.kind;
-    break;
-  }
-  return MakeFailure(detail, absl::StrCat(model->plan.model,
-                                          model->state == ModelState::kFailed ? " has " : " is ",
-                                          std::string(ModelStateName(model->state)), ": ",
-                                          absl::StrJoin(Missing(*model, now), "; ")));
-}
-
-std::vector<ModelView> RouteTable::List(Instant now) const {
-  std::vector<ModelView> views;
-  for (const auto& [name, model] : models_) {
-    ModelView view{.plan = model.plan, .state = model.state};
-    if (model.state != ModelState::kReady) view.reason = absl::StrJoin(Missing(model, now), "; ");
-    view.numerics_id = model.shards.front().numerics_id;
-    for (const Shard& shard : model.shards) {
-      view.shards.push_back(ShardView{.shard = shard.planned,
-                                      .state = shard.state,
-                                      .incarnation = shard.incarnation,
-                                      .bytes_done = shard.bytes_done,
-                                      .bytes_total = shard.bytes_total,
-                                      .reason = shard.reason});
-    }
-    views.push_back(std::move(view));
-  }
-  return views;
-}
-
-std::vector<std::string> RouteTable::Problems(Instant now) const {
-  std::vector<std::string> problems;
-  for (const auto& [name, model] : models_) {
-    if (model.state == ModelState::kReady) continue;
-    for (const std::string& line : Missing(model, now)) {
-      problems.push_back(absl::StrCat(name, ": ", line));
-    }
-  }
-  return problems;
+  const std::optional<std::vector<size_t>> ring = ServingRing(model, avoid);
+  if (!ring.has_value()) return NoRing(model, avoid);
+  for (const size_t index : *ring) model.shards[index].handed_out = routes_ + 1;
+  ++routes_;
+  return MakeRoute(model, *ring);
 }
 
 RouteTable::Model* RouteTable::ModelOfNode(const NodeId& node, Shard** shard) {
@@ -276,18 +246,75 @@ RouteTable::Model* RouteTable::ModelOfNode(const NodeId& node, Shard** shard) {
   return nullptr;
 }
 
+absl::Status RouteTable::CheckNew(const Plan& plan) {
+  if (plan.epoch <= highest_plan_) {
+    return Invalid(
+        absl::StrCat("plan epoch ", plan.epoch.value(), " is not above ", highest_plan_.value()));
+  }
+  for (const PlannedShard& planned : plan.shards) {
+    Shard* shard = nullptr;
+    const Model* model = ModelOfNode(planned.node, &shard);
+    if (model != nullptr && model->plan.model != plan.model) {
+      return Invalid(absl::StrCat(planned.node.value(), " holds ", shard->planned.layers.ToString(),
+                                  " of ", model->plan.model));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The model begins again with nothing loaded; what it has been through stays.
+void RouteTable::Start(Model& model, const Plan& plan, Instant now) {
+  highest_plan_ = plan.epoch;
+  model.plan = plan;
+  model.ranges = ShardsByRange(plan);
+  model.shards.clear();
+  model.probe_number = 0;
+  model.probe_at = now;
+  model.probe_failure = absl::OkStatus();
+  model.replanning = false;
+  model.replan_at = now;
+  model.replan_refusal.clear();
+  for (const PlannedShard& planned : plan.shards) {
+    model.shards.push_back(Shard{.planned = planned, .since = now});
+  }
+  for (Shard& shard : model.shards) {
+    if (live_.contains(shard.planned.node)) OrderLoad(model, shard, now);
+  }
+}
+
+// What was held against the node's older lives is not held against this one.
+void RouteTable::StartLife(const NodeId& node) {
+  for (auto& [link, state] : links_) {
+    if (link.first == node || link.second == node) state.sound = true;
+  }
+  for (auto& [name, model] : models_) {
+    std::erase_if(model.unfit, [&node](const StagePeer& life) { return life.node == node; });
+  }
+}
+
+void RouteTable::RetryReplans(Instant now) {
+  for (auto& [name, model] : models_) {
+    if (model.replan_at <= now) continue;
+    model.replan_at = now;
+    Settle(model, now);
+  }
+}
+
 void RouteTable::TakeReport(Model& model, Shard& shard, const ShardReport& report, Instant now) {
   actions_.changed.push_back(model.plan.model);
   shard.bytes_done = report.bytes_done;
   shard.bytes_total = report.bytes_total;
   if (shard.state != report.state) shard.since = now;
+  if (report.state != ShardState::kLoaded) shard.proven = false;
+  if (report.state == ShardState::kLoaded && !shard.proven) model.probe_at = now;
   shard.state = report.state;
   shard.kind = FailureKind::kNone;
   shard.reason.clear();
   shard.numerics_id = report.state == ShardState::kLoaded ? report.numerics_id : NumericsId();
   if (report.state == ShardState::kFailed) {
     shard.kind = FailureKindOf(report.failure);
-    shard.reason = Text(report.failure);
+    shard.reason = std::string(report.failure.message());
+    model.unfit.insert({shard.planned.node, shard.incarnation});
   }
 }
 
@@ -298,6 +325,7 @@ void RouteTable::OrderLoad(Model& model, Shard& shard, Instant now) {
   shard.bytes_done = 0;
   shard.bytes_total = shard.planned.bytes;
   shard.numerics_id = NumericsId();
+  shard.proven = false;
   shard.kind = FailureKind::kNone;
   shard.reason.clear();
   shard.since = now;
@@ -307,65 +335,47 @@ void RouteTable::OrderLoad(Model& model, Shard& shard, Instant now) {
                            .shard_index = static_cast<size_t>(&shard - model.shards.data())});
 }
 
-// Where the model stands, from where its shards stand.
-void RouteTable::Settle(Model& model, Instant now) {
-  // Bits must be equal along a route: the head's numerics are everybody's.
-  const Shard& head = model.shards.front();
-  for (Shard& shard : model.shards) {
-    if (head.state != ShardState::kLoaded || shard.numerics_id.empty()) continue;
-    if (shard.numerics_id == head.numerics_id) {
-      // Refused beside another head, right beside this one.
-      if (shard.state == ShardState::kFailed) shard.state = ShardState::kLoaded;
-      continue;
-    }
-    if (shard.state != ShardState::kLoaded) continue;
-    shard.state = ShardState::kFailed;
-    shard.kind = FailureKind::kIncompatibleRecipe;
-    shard.reason = absl::StrCat("computes as ", shard.numerics_id.value(), ", the head on ",
-                                head.planned.node.value(), " as ", head.numerics_id.value());
+// A probe has failed: the shards that had yet to prove themselves are to blame, unless there was
+// just no room for it.
+void RouteTable::Blame(Model& model, const absl::Status& status, Instant now) {
+  const FailureDetail detail = FailureDetailOf(status);
+  if (!detail.reporter.empty() && !detail.node.empty()) {
+    Suspect({detail.reporter, detail.node}, now);
   }
-  const auto any = [&model](ShardState state) {
-    return std::any_of(model.shards.begin(), model.shards.end(),
-                       [state](const Shard& shard) { return shard.state == state; });
-  };
-  ModelState state = model.was_ready ? ModelState::kDegraded : ModelState::kLoading;
-  if (any(ShardState::kFailed)) {
-    state = ModelState::kFailed;
-  } else if (any(ShardState::kLost)) {
-    state = ModelState::kDegraded;
-  } else if (!any(ShardState::kWaiting) && !any(ShardState::kLoading)) {
-    // Everything is loaded: ready or failing probes as before, or on the way to a probe.
-    const bool settled =
-        model.state == ModelState::kReady || model.state == ModelState::kProbing ||
-        (model.state == ModelState::kFailed && model.probes_failed >= options_.probes_max);
-    if (!settled) StartProbe(model, now);
-    return;
+  const bool no_room =
+      detail.kind == FailureKind::kOverloaded || detail.kind == FailureKind::kKvExhausted;
+  bool all_useless = true;
+  for (const auto& [index, incarnation] : model.probe_shards) {
+    Shard& shard = model.shards[index];
+    if (shard.proven) continue;
+    if (!no_room) ++shard.probes_failed;
+    all_useless = all_useless && IsUseless(shard);
+    model.probe_failure = status;
+    actions_.changed.push_back(model.plan.model);
   }
-  model.probe_number = 0;
-  model.probe_at = Instant::InfiniteFuture();
-  if (state == ModelState::kDegraded) model.probes_failed = 0;
-  if (model.state == state) return;
-  model.state = state;
-  model.since = now;
-  actions_.changed.push_back(model.plan.model);
+  model.probe_at = now + (all_useless ? options_.probe_useless : options_.probe_retry);
 }
 
-void RouteTable::StartProbe(Model& model, Instant now) {
-  if (model.state != ModelState::kProbing) model.since = now;
-  model.state = ModelState::kProbing;
-  model.probe_at = Instant::InfiniteFuture();
-  model.probe_number = ++probes_;
-  actions_.probe.push_back(
-      {.plan = model.plan.epoch, .number = model.probe_number, .route = MakeRoute(model)});
-  actions_.changed.push_back(model.plan.model);
+void RouteTable::Suspect(const Link& link, Instant now) {
+  std::erase_if(links_, [now](const auto& entry) {
+    return entry.second.sound && entry.second.since + kLinkMemory < now;
+  });
+  LinkState& state =
+      links_
+          .try_emplace(link, LinkState{.sound = true, .since = now, .first = now, .probe_at = now})
+          .first->second;
+  state.since = now;
+  if (!state.sound) return;
+  state = LinkState{.sound = false, .since = now, .first = now, .probe_at = now};
 }
 
-Route RouteTable::MakeRoute(const Model& model) const {
+Route RouteTable::MakeRoute(const Model& model, const std::vector<size_t>& ring) const {
   Route route{.plan = model.plan.epoch,
               .model = model.plan.model,
               .model_id = model.plan.model_id,
-              .numerics_id = model.shards.front().numerics_id};
-  for (const Shard& shard : model.shards) {
+              .numerics_id = model.shards[ring.front()].numerics_id};
+  for (const size_t index : ring) {
+    const Shard& shard = model.shards[index];
     const LiveNode& live = live_.at(shard.planned.node);
     SL_CHECK(live.incarnation == shard.incarnation);
     route.stages.push_back(RouteStage{.node = shard.planned.node,
@@ -374,42 +384,6 @@ Route RouteTable::MakeRoute(const Model& model) const {
                                       .layers = shard.planned.layers});
   }
   return route;
-}
-
-// What keeps the model from being ready, a phrase each.
-std::vector<std::string> RouteTable::Missing(const Model& model, Instant now) const {
-  std::vector<std::string> missing;
-  for (const Shard& shard : model.shards) {
-    // Of a model that has failed, what still loads is beside the point.
-    if (model.state == ModelState::kFailed && shard.state == ShardState::kLoading) continue;
-    const std::string where =
-        absl::StrCat(shard.planned.layers.ToString(), " on ", shard.planned.node.value(), ": ");
-    switch (shard.state) {
-      case ShardState::kWaiting:
-        missing.push_back(absl::StrCat(where, "the node has not joined"));
-        break;
-      case ShardState::kLoading: {
-        const double total = static_cast<double>(std::max<uint64_t>(shard.bytes_total, 1));
-        missing.push_back(
-            absl::StrFormat("%sloading, %.0f %%", where,
-                            100.0 * std::min(1.0, static_cast<double>(shard.bytes_done) / total)));
-        break;
-      }
-      case ShardState::kFailed:
-        missing.push_back(absl::StrCat(where, shard.reason));
-        break;
-      case ShardState::kLost:
-        missing.push_back(absl::StrCat(where, shard.reason, " ", Ago(now - shard.since)));
-        break;
-      case ShardState::kLoaded:
-        break;
-    }
-  }
-  if (!missing.empty() || model.state == ModelState::kReady) return missing;
-  if (model.probes_failed == 0) return {"all layers are loaded, the first token is on its way"};
-  return {absl::StrCat("all layers are loaded, but ", model.probes_failed, " of ",
-                       options_.probes_max,
-                       " probes in a row failed: ", Text(model.probe_failure))};
 }
 
 }  // namespace shardline

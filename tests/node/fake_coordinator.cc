@@ -43,6 +43,18 @@ JoinedNode FakeCoordinator::Await(const std::string& node_id, v1::ShardState sta
   return members_[node_id].node;
 }
 
+JoinedNode FakeCoordinator::AwaitPlan(const std::string& node_id, uint64_t plan_epoch,
+                                      v1::ShardState state) {
+  absl::MutexLock lock(&mu_);
+  const v1::ShardReport& report = members_[node_id].node.report;
+  auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return report.state() == state && report.plan_epoch() == plan_epoch;
+  };
+  const bool came = mu_.AwaitWithTimeout(absl::Condition(&there), kPatience);
+  EXPECT_TRUE(came) << node_id << ": " << report.ShortDebugString();
+  return members_[node_id].node;
+}
+
 JoinedNode FakeCoordinator::LoseAndWelcomeBack(const std::string& node_id) {
   absl::MutexLock lock(&mu_);
   Member& member = members_[node_id];

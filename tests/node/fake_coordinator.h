@@ -40,6 +40,9 @@ class FakeCoordinator : public v1::Coordinator::Service {
   // Waits until the node has joined and its shard is in `state`; the test fails if it never is.
   JoinedNode Await(const std::string& node_id, v1::ShardState state);
 
+  // The same, of the shard of this plan.
+  JoinedNode AwaitPlan(const std::string& node_id, uint64_t plan_epoch, v1::ShardState state);
+
   // Loses the node and cuts its stream; waits until it beats under a new incarnation, hence has
   // taken the welcome.
   JoinedNode LoseAndWelcomeBack(const std::string& node_id);

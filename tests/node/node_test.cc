@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -103,6 +104,7 @@ class GatedLoader : public ShardLoader {
 
   absl::StatusOr<LoadedShard> Load(const ShardOrder& order, const Progress& progress) override {
     loads_.Pass();
+    reads_.fetch_add(1);
     absl::StatusOr<LoadedShard> loaded = loader_.Load(order, progress);
     if (loaded.ok()) {
       loaded->executor = std::make_shared<GatedExecutor>(
@@ -117,12 +119,14 @@ class GatedLoader : public ShardLoader {
   }
 
   Gate& loads() { return loads_; }
+  int reads() const { return reads_.load(); }
   // Of the shard that begins with this layer.
   Gate& device(int32_t layer) { return devices_[static_cast<size_t>(layer)]; }
 
  private:
   ModelShardLoader loader_;
   Gate loads_;
+  std::atomic<int> reads_ = 0;
   std::array<Gate, kLayers> devices_;
 };
 
@@ -184,9 +188,16 @@ class Ring {
     AwaitLoaded();
   }
 
+  // The same shards under the next plan.
+  void PlanAnew() {
+    ++plan_epoch_;
+    for (int i = 0; i < size(); ++i) coordinator_.Order(NameOf(i), LoadOrder(i));
+  }
+
   void AwaitLoaded() {
     for (int i = 0; i < size(); ++i) {
-      const JoinedNode node = coordinator_.Await(NameOf(i), v1::SHARD_STATE_LOADED);
+      const JoinedNode node =
+          coordinator_.AwaitPlan(NameOf(i), plan_epoch_, v1::SHARD_STATE_LOADED);
       EXPECT_GT(node.report.bytes_total(), 0U);
       EXPECT_EQ(node.report.bytes_done(), node.report.bytes_total());
       numerics_id_ = node.report.numerics_id();
@@ -448,6 +459,34 @@ TEST(Node, ALoadGoesOnThroughANewIncarnation) {
   const Answer answer = ring.Run(1, 6);
   EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
   EXPECT_EQ(answer.tokens.size(), 6U);
+}
+
+TEST(Node, AnotherPlanWithTheSameShardsReadsNothingAndGivesTheSameTokens) {
+  Ring ring(3, TinyModel("replan"));
+  ring.Load();
+  const Answer before = ring.Run(1, 12);
+  ASSERT_EQ(ring.loader().reads(), 3);
+  // An attempt of the old plan does not outlive it.
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.Open(i, 2).ok());
+  ring.PlanAnew();
+  ring.AwaitLoaded();
+  for (int i = 0; i < 3; ++i) ring.coordinator().AwaitAllPagesFree(Ring::NameOf(i));
+  const Answer after = ring.Run(3, 12);
+  EXPECT_TRUE(after.status.ok()) << after.status.error_message();
+  EXPECT_EQ(after.tokens, before.tokens);
+  EXPECT_EQ(ring.loader().reads(), 3);
+}
+
+TEST(Node, ALoadUnderWayGoesOnForAnotherPlan) {
+  Ring ring(1, TinyModel("replan_load"));
+  ring.loader().loads().Close();
+  ring.coordinator().Order("node-0", ring.LoadOrder(0));
+  ring.loader().loads().AwaitEntered();
+  ring.PlanAnew();
+  ring.loader().loads().Open();
+  ring.AwaitLoaded();
+  EXPECT_EQ(ring.loader().reads(), 1);
+  EXPECT_TRUE(ring.Run(1, 4).status.ok());
 }
 
 TEST(Node, ANewIncarnationWithoutAShardLoadsOne) {

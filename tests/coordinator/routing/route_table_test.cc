@@ -90,9 +90,9 @@ TEST_F(RouteTableTest, AModelIsReadyOnlyAfterATokenHasGoneRound) {
   ASSERT_THAT(actions.probe, SizeIs(1));
   EXPECT_EQ(actions.probe[0].route.ToString(), "node-a:0-9,node-b:10-19");
   EXPECT_EQ(State(), ModelState::kProbing);
-  EXPECT_THAT(table_.RouteFor("qwen3", At(12)), FailsWith(FailureKind::kOverloaded));
+  EXPECT_THAT(table_.RouteFor("qwen3", {}, At(12)), FailsWith(FailureKind::kOverloaded));
   table_.OnProbeDone(PlanEpoch(1), actions.probe[0].number, absl::OkStatus(), At(13));
-  const auto route = table_.RouteFor("", At(13));
+  const auto route = table_.RouteFor("", {}, At(13));
   ASSERT_THAT(route, IsOk());
   EXPECT_EQ(route->numerics_id, NumericsId("n1"));
   EXPECT_THAT(route->stages, ElementsAre(RouteStage{kA, Incarnation(1), "node-a:1", {0, 10}},
@@ -104,7 +104,7 @@ TEST_F(RouteTableTest, ALostNodeDegradesTheModelAndIsNamedWithItsLayersAndTime) 
   Serve();
   table_.OnNodeLost(kB, Incarnation(2), FailureKind::kHeartbeatLost, "heartbeat lost", At(1000));
   EXPECT_EQ(State(), ModelState::kDegraded);
-  const auto route = table_.RouteFor("qwen3", At(2200));
+  const auto route = table_.RouteFor("qwen3", {}, At(2200));
   EXPECT_THAT(route, StatusHas(absl::StatusCode::kUnavailable,
                                HasSubstr("layers 10-19 on node-b: heartbeat lost 1.2 s ago")));
   const FailureDetail detail = FailureDetailOf(route.status());
@@ -153,12 +153,19 @@ TEST_F(RouteTableTest, AShardHeldUnderANewIncarnationIsTakenOverButProbedAgain) 
   EXPECT_EQ(State(), ModelState::kProbing);
 }
 
-TEST_F(RouteTableTest, AShardOfAPlanNoLongerInServiceIsUnloaded) {
+TEST_F(RouteTableTest, AShardOfAnOlderPlanIsReplacedByTheOrderOrUnloadedWhereThereIsNone) {
   ASSERT_THAT(table_.OnPlan(TwoShards(5), At(0)), IsOk());
   Ready(kA, 1, 0, Loaded(/*plan=*/4));
-  const RouteActions actions = table_.TakeActions();
+  Ready(NodeId("node-x"), 2, 0, Loaded(/*plan=*/4));
+  RouteActions actions = table_.TakeActions();
   ASSERT_THAT(actions.unload, SizeIs(1));
+  EXPECT_EQ(actions.unload[0].node, NodeId("node-x"));
   EXPECT_EQ(actions.unload[0].plan, PlanEpoch(4));
+  EXPECT_THAT(actions.load, SizeIs(1));
+  // A node does not give up a later plan's shard for an earlier plan's order: it is told to.
+  Ready(kB, 3, 0, Loaded(/*plan=*/6));
+  actions = table_.TakeActions();
+  EXPECT_THAT(actions.unload, SizeIs(1));
   EXPECT_THAT(actions.load, SizeIs(1));
 }
 
@@ -193,7 +200,7 @@ TEST_F(RouteTableTest, AFailingProbeIsTriedAgainAndThenFailsTheModel) {
   EXPECT_EQ(State(), ModelState::kFailed);
   EXPECT_THAT(table_.Problems(At(1200)).at(0),
               AllOf(HasSubstr("2 of 2 probes"), HasSubstr("NaN from node-b")));
-  EXPECT_EQ(table_.NextWake(), Instant::InfiniteFuture());
+  EXPECT_EQ(table_.NextWake(), At(11'200));  // It may have been the network's fault.
   // A node that comes back is worth another try.
   table_.OnNodeLost(kB, Incarnation(2), FailureKind::kWorkerDeath, "stream reset", At(1300));
   Ready(kB, 3, 1400, Loaded());
@@ -206,7 +213,7 @@ TEST_F(RouteTableTest, AShardOfOtherNumericsIsRefusedNamingBoth) {
   Ready(kA, 1, 0, Loaded(1, "n1"));
   EXPECT_EQ(State(), ModelState::kFailed);
   EXPECT_THAT(table_.TakeActions().probe, IsEmpty());
-  const auto route = table_.RouteFor("qwen3", At(1));
+  const auto route = table_.RouteFor("qwen3", {}, At(1));
   EXPECT_THAT(route, FailsWith(FailureKind::kIncompatibleRecipe));
   EXPECT_THAT(std::string(route.status().message()),
               AllOf(HasSubstr("layers 10-19 on node-b"), HasSubstr("n1"), HasSubstr("n2")));
@@ -255,7 +262,8 @@ TEST_F(RouteTableTest, UnloadingFreesTheNodesForAnotherPlanWithALaterEpoch) {
               StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
   ASSERT_THAT(table_.OnUnload("qwen3", At(1)), IsOk());
   EXPECT_THAT(table_.TakeActions().unload, SizeIs(2));
-  EXPECT_THAT(table_.RouteFor("", At(2)), StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
+  EXPECT_THAT(table_.RouteFor("", {}, At(2)),
+              StatusHas(absl::StatusCode::kNotFound, HasSubstr("")));
   EXPECT_THAT(table_.OnPlan(TwoShards(1), At(3)), FailsWith(FailureKind::kInvalidRequest));
   EXPECT_THAT(table_.OnPlan(TwoShards(2), At(3)), IsOk());
   EXPECT_THAT(table_.TakeActions().load, SizeIs(2));
@@ -269,13 +277,13 @@ TEST_F(RouteTableTest, WithSeveralModelsAnUnnamedRequestTakesTheOnlyReadyOne) {
                    .layer_count = 4,
                    .shards = {{.node = NodeId("node-c"), .layers = {0, 4}, .is_head = true}}};
   ASSERT_THAT(table_.OnPlan(other, At(30)), IsOk());
-  ASSERT_THAT(table_.RouteFor("", At(31)), IsOk());
+  ASSERT_THAT(table_.RouteFor("", {}, At(31)), IsOk());
   Ready(NodeId("node-c"), 9, 32, Loaded(2));
   table_.OnProbeDone(PlanEpoch(2), table_.TakeActions().probe.at(0).number, absl::OkStatus(),
                      At(33));
-  EXPECT_THAT(table_.RouteFor("", At(34)),
+  EXPECT_THAT(table_.RouteFor("", {}, At(34)),
               StatusHas(absl::StatusCode::kInvalidArgument, HasSubstr("llama, qwen3")));
-  EXPECT_EQ(table_.RouteFor("llama", At(34))->ToString(), "node-c:0-3");
+  EXPECT_EQ(table_.RouteFor("llama", {}, At(34))->ToString(), "node-c:0-3");
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ TestCluster::TestCluster() {
   options_.heartbeat = absl::Milliseconds(50);
   options_.lease = absl::Milliseconds(2000);
   options_.drain = absl::Seconds(1);
+  options_.replan_after = absl::InfiniteDuration();  // A test that loses nodes for good says so.
 }
 
 TestCluster::~TestCluster() {
@@ -85,6 +86,19 @@ absl::Status TestCluster::Load(uint32_t shards, std::vector<v1::LoadModelEvent>*
   v1::LoadModelEvent event;
   while (reader->Read(&event)) {
     if (events != nullptr) events->push_back(event);
+  }
+  return FromGrpcStatus(reader->Finish());
+}
+
+absl::Status TestCluster::LoadReplicas(uint32_t shards, uint32_t replicas) {
+  v1::LoadModelRequest request;
+  request.set_path(model_path_);
+  request.set_shards(shards);
+  request.set_replicas(replicas);
+  grpc::ClientContext context;
+  const auto reader = stubs_->admin->LoadModel(&context, request);
+  v1::LoadModelEvent event;
+  while (reader->Read(&event)) {
   }
   return FromGrpcStatus(reader->Finish());
 }

@@ -50,6 +50,7 @@ class TestCluster {
 
   // Loads the tiny model over `shards` nodes and waits for the end.
   absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);
+  absl::Status LoadReplicas(uint32_t shards, uint32_t replicas);
   absl::Status Unload(const std::string& name);
 
   Answer Generate(const v1::GenerateRequest& request);

@@ -1,0 +1,176 @@
+// Several nodes for one range: who serves, who takes over, who is avoided.
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/coordinator/routing/routing_world.h"
+#include "tests/support/status_matchers.h"
+
+namespace shardline::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class ReplicaTest : public ::testing::Test {
+ protected:
+  void Serve(const Plan& plan) {
+    ASSERT_THAT(world_.table.OnPlan(plan, world_.now), IsOk());
+    for (const PlannedShard& shard : plan.shards) world_.Join(shard.node.value());
+    world_.Settle();
+    ASSERT_EQ(world_.State(), ModelState::kReady);
+  }
+  RouteSuspects Suspects(const std::string& node) { return {.nodes = {world_.Life(node)}}; }
+  static RouteSuspects SuspectLink(const std::string& from, const std::string& to) {
+    return {.nodes = {}, .links = {{NodeId(from), NodeId(to)}}};
+  }
+
+  RoutingWorld world_;
+};
+
+TEST_F(ReplicaTest, EveryShardIsProvenByAProbeOfItsOwn) {
+  ASSERT_THAT(world_.table.OnPlan(PlanOf(1, {{"a", "b"}, {"c", "d"}}, 2), world_.now), IsOk());
+  for (const char* node : {"a", "b", "c", "d"}) world_.Join(node);
+  world_.Settle();
+  std::vector<std::string> routes;
+  for (const RouteActions::Probe& probe : world_.probed) routes.push_back(probe.route.ToString());
+  EXPECT_THAT(routes, ElementsAre("a:0-9,c:10-19", "b:0-9,c:10-19", "a:0-9,d:10-19"));
+  EXPECT_THAT(world_.table.Problems(world_.now), IsEmpty());
+}
+
+TEST_F(ReplicaTest, RoutesTakeTurnsAmongReplicas) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}, 1));
+  EXPECT_EQ(world_.Route(), "a:0-9,c:10-19");
+  EXPECT_EQ(world_.Route(), "b:0-9,c:10-19");
+  EXPECT_EQ(world_.Route(), "a:0-9,c:10-19");
+}
+
+TEST_F(ReplicaTest, AReplicaTakesOverAtOnceAndTheProblemIsGivenInNumbers) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}, 2));
+  world_.Lose("a");
+  world_.now = world_.now + absl::Milliseconds(1200);
+  world_.Settle();
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+  EXPECT_EQ(world_.Route(), "b:0-9,c:10-19");
+  EXPECT_EQ(world_.Route(), "b:0-9,c:10-19");
+  EXPECT_THAT(world_.table.Problems(world_.now),
+              ElementsAre("qwen3: layers 0-9 have 1 of 2 replicas: a: heartbeat lost 1.2 s ago",
+                          "qwen3: layers 10-19 have 1 of 2 replicas: no other node had room"));
+}
+
+TEST_F(ReplicaTest, AReplicaThatComesBackServesOnlyOnceProven) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}));
+  world_.Lose("a");
+  world_.Settle();
+  world_.probed.clear();
+  world_.probe_result = [](const Route& route) {
+    const bool through_a = route.stages[0].node == NodeId("a");
+    return through_a ? MakeFailure(FailureKind::kNonFinite, "NaN") : absl::OkStatus();
+  };
+  world_.Join("a");
+  world_.Settle();
+  EXPECT_THAT(world_.probed, SizeIs(1));
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(world_.Route(), "b:0-9,c:10-19");
+  // It is not blamed on b or c, and tried again.
+  world_.probe_result = nullptr;
+  world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.Route(), "a:0-9,c:10-19");
+}
+
+TEST_F(ReplicaTest, AUselessReplicaDoesNotFailTheModel) {
+  world_.probe_result = [](const Route& route) {
+    const bool through_a = route.stages[0].node == NodeId("a");
+    return through_a ? MakeFailure(FailureKind::kNonFinite, "NaN") : absl::OkStatus();
+  };
+  ASSERT_THAT(world_.table.OnPlan(PlanOf(1, {{"a", "b"}, {"c"}}), world_.now), IsOk());
+  for (const char* node : {"a", "b", "c"}) world_.Join(node);
+  world_.Settle();
+  for (int i = 0; i < 10; ++i) world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+  EXPECT_EQ(world_.Route(), "b:0-9,c:10-19");
+}
+
+TEST_F(ReplicaTest, ASuspectedLifeIsNeverOnARouteButItsNextLifeIs) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  const RouteSuspects suspects = Suspects("b");
+  const auto refused = world_.table.RouteFor("qwen3", suspects, world_.now);
+  EXPECT_THAT(refused, FailsWith(FailureKind::kOverloaded));
+  EXPECT_THAT(std::string(refused.status().message()),
+              AllOf(HasSubstr("layers 10-19"), HasSubstr("no other node than b")));
+  EXPECT_EQ(FailureDetailOf(refused.status()).node, NodeId("b"));
+  EXPECT_GT(FailureDetailOf(refused.status()).retry_after, absl::ZeroDuration());
+  EXPECT_EQ(world_.Route(), "a:0-9,b:10-19");  // Of other sessions it is no suspect.
+  world_.Lose("b");
+  world_.Join("b");
+  world_.Settle();
+  EXPECT_EQ(world_.Route(suspects), "a:0-9,b:10-19");
+}
+
+TEST_F(ReplicaTest, ASuspectedLinkIsAvoidedOverAnotherReplicaAlsoOnTheWayBack) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c", "d"}}, 2));
+  const absl::Status cut = MakeFailure(FailureKind::kStreamReset, "cut");
+  world_.probe_result = [&cut](const Route&) { return cut; };
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("c"), world_.now);
+  world_.table.OnLinkSuspected(NodeId("c"), NodeId("b"), world_.now);
+  world_.table.OnLinkSuspected(NodeId("d"), NodeId("a"), world_.now);
+  world_.Settle();
+  // Of the four rings only b, d has none of the three.
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(world_.Route(), "b:0-9,d:10-19");
+}
+
+TEST_F(ReplicaTest, WithoutAnotherRingALinkIsRefusedToWhoSuspectsItUntilAProbeWentOverIt) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring without the links a -> b"));
+  world_.Settle();
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+  EXPECT_EQ(world_.Route(), "a:0-9,b:10-19");  // There is no better one for others.
+  EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
+  world_.probe_result = nullptr;
+  world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+  // The same old suspicion does not count anew; a new one does.
+  EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
+}
+
+TEST_F(ReplicaTest, ALinkIsTriedAgainAfterTenSecondsWithoutProof) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  for (int i = 0; i < 9; ++i) world_.Advance(absl::Seconds(1));
+  EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
+  world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+  EXPECT_EQ(world_.table.NextWake(), Instant::InfiniteFuture());
+}
+
+TEST_F(ReplicaTest, AProbeThatBeganBeforeTheSuspicionProvesNothing) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  const RouteActions::Probe probe = world_.table.TakeActions().probe.at(0);
+  world_.now = world_.now + absl::Milliseconds(10);
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  world_.table.OnProbeDone(probe.plan, probe.number, absl::OkStatus(), world_.now);
+  EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
+}
+
+TEST_F(ReplicaTest, AReplicaOfOtherNumericsIsRefusedAndTheModelStaysReady) {
+  Serve(PlanOf(1, {{"a"}, {"b", "c"}}));
+  world_.Lose("c");
+  world_.mute = {NodeId("c")};
+  world_.Join("c");
+  world_.Settle();
+  world_.table.OnShardReport(NodeId("c"), world_.Life("c").incarnation,
+                             LoadedReport(PlanEpoch(1), "n2"), world_.now);
+  world_.Settle();
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(world_.Route(), "a:0-9,b:10-19");
+}
+
+}  // namespace
+}  // namespace shardline::testing
