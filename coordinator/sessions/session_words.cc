@@ -1,5 +1,7 @@
 #include "coordinator/sessions/session_words.h"
 
+#include <xxhash.h>
+
 namespace shardline {
 
 std::string_view SessionOutcomeName(SessionOutcome outcome) {
@@ -14,8 +16,14 @@ std::string_view SessionOutcomeName(SessionOutcome outcome) {
       return "expired";
     case SessionOutcome::kFenced:
       return "fenced";
+    case SessionOutcome::kUnverified:
+      return "unverified";
   }
   return "unknown";
+}
+
+uint64_t TokensDigest(absl::Span<const int32_t> tokens) {
+  return XXH3_64bits(tokens.data(), tokens.size() * sizeof(int32_t));
 }
 
 }  // namespace shardline

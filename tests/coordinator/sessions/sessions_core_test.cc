@@ -2,44 +2,42 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/coordinator/sessions/session_steps.h"
 #include "tests/support/status_matchers.h"
 
 namespace shardline {
 namespace {
 
+using ::shardline::testing::ARequest;
+using ::shardline::testing::At;
 using ::shardline::testing::FailsWith;
+using ::shardline::testing::GrantOf;
 using ::shardline::testing::IsOk;
+using ::shardline::testing::KeyOf;
+using ::shardline::testing::RouteOver;
 using ::shardline::testing::StatusHas;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-Instant At(int64_t ms) { return Instant::FromOrigin(absl::Milliseconds(ms)); }
-
 const RequestId kRequest(1);
-const AttemptKey kKey{SessionId(100), Epoch(1)};
+const AttemptKey kKey = KeyOf(100, 1);
 
-SessionRequest ThreeStages(uint64_t request = 1) {
-  SessionRequest r{.request = RequestId(request),
-                   .prompt_tokens = 5,
-                   .new_tokens_max = 4,
-                   .budget = absl::Seconds(10)};
-  r.route.plan = PlanEpoch(3);
-  r.route.model = "qwen3";
-  r.route.stages = {{NodeId("node-a"), Incarnation(1), "a:1", {0, 10}},
-                    {NodeId("node-b"), Incarnation(2), "b:1", {10, 20}},
-                    {NodeId("node-c"), Incarnation(3), "c:1", {20, 30}}};
-  return r;
-}
-
+// One attempt only: what an attempt does when it cannot be replaced.
 class SessionsTest : public ::testing::Test {
  protected:
   SessionsActions Take() { return core_.TakeActions(); }
+  // Up to the question to the store.
+  void Ask(uint64_t request = 1) {
+    core_.OnGenerate(ARequest(request), At(0));
+    ASSERT_THAT(Take().find_route, SizeIs(1));
+    core_.OnRoute(RequestId(request), RouteOver("abc"), At(0));
+  }
   void Grant() {
-    core_.OnGenerate(ThreeStages(), At(0));
+    Ask();
     ASSERT_THAT(Take().grant, SizeIs(1));
-    core_.OnGranted(kRequest, kKey, At(1));
+    core_.OnGranted(kRequest, GrantOf(kKey), At(1));
   }
   void Open() {
     Grant();
@@ -54,7 +52,7 @@ class SessionsTest : public ::testing::Test {
   absl::Status FinishedAs(SessionOutcome outcome, int64_t ms) {
     const SessionsActions before = Take();
     EXPECT_THAT(before.finish, SizeIs(1));
-    if (!before.finish.empty()) EXPECT_EQ(before.finish[0].outcome, outcome);
+    if (!before.finish.empty()) EXPECT_EQ(before.finish[0].record.outcome, outcome);
     EXPECT_THAT(before.end, IsEmpty());
     core_.OnFinished(kKey, outcome, At(ms));
     const SessionsActions after = Take();
@@ -62,17 +60,17 @@ class SessionsTest : public ::testing::Test {
     return after.end.empty() ? absl::UnknownError("no end") : after.end[0].status;
   }
 
-  SessionsCore core_{SessionsOptions{.sessions_max = 2}};
+  SessionsCore core_{SessionsOptions{.sessions_max = 2, .attempts_max = 1}};
 };
 
 TEST_F(SessionsTest, NothingIsOpenedBeforeTheGrantIsDurable) {
-  core_.OnGenerate(ThreeStages(), At(0));
+  Ask();
   SessionsActions actions = Take();
   ASSERT_THAT(actions.grant, SizeIs(1));
   EXPECT_EQ(actions.grant[0].route, "node-a:0-9,node-b:10-19,node-c:20-29");
   EXPECT_FALSE(actions.grant[0].session.has_value());
   EXPECT_THAT(actions.open, IsEmpty());
-  core_.OnGranted(kRequest, kKey, At(1));
+  core_.OnGranted(kRequest, GrantOf(kKey), At(1));
   actions = Take();
   ASSERT_THAT(actions.open, SizeIs(3));  // Every stage at once.
   EXPECT_EQ(actions.open[2].to.node, NodeId("node-c"));
@@ -106,8 +104,8 @@ TEST_F(SessionsTest, ACompletedAnswerEndsAfterItsRecordIsDurable) {
   EXPECT_EQ(actions.fence[0].kind, FailureKind::kNone);
   EXPECT_THAT(actions.cancel_run, IsEmpty());
   ASSERT_THAT(actions.finish, SizeIs(1));
-  EXPECT_EQ(actions.finish[0].outcome, SessionOutcome::kCompleted);
-  EXPECT_EQ(actions.finish[0].tokens, 3U);
+  EXPECT_EQ(actions.finish[0].record.outcome, SessionOutcome::kCompleted);
+  EXPECT_EQ(actions.finish[0].record.tokens, 3U);
   EXPECT_THAT(actions.end, IsEmpty());
   core_.OnFinished(kKey, SessionOutcome::kCompleted, At(25));
   actions = Take();
@@ -127,7 +125,7 @@ TEST_F(SessionsTest, ACompletedAnswerEndsAfterItsRecordIsDurable) {
 TEST_F(SessionsTest, ATokenThatIsLateDoubledOrOfAnotherEpochIsDropped) {
   Run();
   core_.OnToken(kKey, 0, 7, At(3));
-  core_.OnToken(kKey, 0, 8, At(4));
+  core_.OnToken(kKey, 0, 7, At(4));
   core_.OnToken({SessionId(100), Epoch(2)}, 1, 9, At(4));
   core_.OnToken({SessionId(101), Epoch(1)}, 1, 9, At(4));
   const SessionsActions actions = Take();
@@ -149,7 +147,7 @@ TEST_F(SessionsTest, MoreTokensThanAskedForFailTheAttempt) {
   const SessionsActions actions = Take();
   EXPECT_THAT(actions.deliver, SizeIs(4));
   ASSERT_THAT(actions.finish, SizeIs(1));
-  EXPECT_EQ(actions.finish[0].kind, FailureKind::kStepConflict);
+  EXPECT_EQ(actions.finish[0].record.kind, FailureKind::kStepConflict);
 }
 
 TEST_F(SessionsTest, AnEndThatCountsOtherTokensThanArrivedIsNotASuccess) {
@@ -210,7 +208,7 @@ TEST_F(SessionsTest, ALostNodeEndsTheSessionsOfItsRoutesNamingItsLayers) {
   EXPECT_THAT(actions.fence, SizeIs(3));
   EXPECT_THAT(actions.cancel_run, SizeIs(1));
   ASSERT_THAT(actions.finish, SizeIs(1));
-  EXPECT_EQ(actions.finish[0].tokens, 1U);
+  EXPECT_EQ(actions.finish[0].record.tokens, 1U);
   core_.OnToken(kKey, 1, 8, At(6));
   core_.OnFinished(kKey, SessionOutcome::kFailed, At(7));
   actions = Take();
@@ -227,7 +225,7 @@ TEST_F(SessionsTest, TheClientsEndDoesNotWaitForFencesThatNobodyAnswers) {
   Run();
   core_.OnNodeLost(NodeId("node-b"), Incarnation(2), FailureKind::kWorkerDeath, "stream reset",
                    At(5));
-  EXPECT_THAT(FinishedAs(SessionOutcome::kFailed, 6), FailsWith(FailureKind::kWorkerDeath));
+  EXPECT_THAT(FinishedAs(SessionOutcome::kUnverified, 6), FailsWith(FailureKind::kWorkerDeath));
   EXPECT_FALSE(core_.idle());
   for (size_t i = 0; i < 3; ++i) {
     core_.OnFenceReply(kKey, i, absl::UnavailableError("gone"), At(9));
@@ -243,7 +241,7 @@ TEST_F(SessionsTest, AHeadsBrokenLinkIsBlamedOnTheNodeThatMembershipFindsLost) {
   EXPECT_EQ(core_.NextWake(), At(400));
   core_.OnNodeLost(NodeId("node-c"), Incarnation(3), FailureKind::kWorkerDeath, "stream reset",
                    At(250));
-  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 260);
+  const absl::Status status = FinishedAs(SessionOutcome::kUnverified, 260);
   EXPECT_THAT(status, FailsWith(FailureKind::kWorkerDeath));
   EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-c"));
   EXPECT_EQ(FailureDetailOf(status).layers, (LayerRange{20, 30}));
@@ -259,7 +257,7 @@ TEST_F(SessionsTest, WithoutALostNodeTheHeadsWordIsReportedAfterTheGrace) {
   core_.OnTick(At(399));
   EXPECT_TRUE(Take().empty());
   core_.OnTick(At(400));
-  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 401);
+  const absl::Status status = FinishedAs(SessionOutcome::kUnverified, 401);
   EXPECT_THAT(status, FailsWith(FailureKind::kStreamReset));
   EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-b"));
   EXPECT_EQ(FailureDetailOf(status).layers, (LayerRange{10, 20}));
@@ -269,7 +267,7 @@ TEST_F(SessionsTest, AHeadThatCannotBeReachedIsItselfTheSuspect) {
   Run();
   core_.OnRunFailed(kKey, absl::UnavailableError("connection refused"), At(100));
   core_.OnTick(At(400));
-  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 401);
+  const absl::Status status = FinishedAs(SessionOutcome::kUnverified, 401);
   EXPECT_THAT(status, FailsWith(FailureKind::kStreamReset));
   EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-a"));
 }
@@ -309,7 +307,9 @@ TEST_F(SessionsTest, AFailureIsToldWithinTheGraceEvenIfTheStoreIsSilent) {
   EXPECT_THAT(actions.end[0].status, FailsWith(FailureKind::kDeadlineExceeded));
   // The record is still waited for, and brings no second end.
   core_.OnFinished(kKey, SessionOutcome::kExpired, At(11000));
-  EXPECT_TRUE(Take().empty());
+  actions = Take();
+  EXPECT_THAT(actions.end, IsEmpty());
+  EXPECT_THAT(actions.forget, SizeIs(1));
 }
 
 TEST_F(SessionsTest, ASuccessWithoutADurableRecordIsNeverToldAsOne) {
@@ -354,22 +354,22 @@ TEST_F(SessionsTest, ACancelFencesAtOnceAndAnyNumberOfThemEndsOnce) {
 }
 
 TEST_F(SessionsTest, ACancelDuringTheGrantOpensNothingAndClosesTheAttempt) {
-  core_.OnGenerate(ThreeStages(), At(0));
+  Ask();
   core_.OnCancel(kRequest, At(1));
   EXPECT_THAT(Take().end, IsEmpty());
-  core_.OnGranted(kRequest, kKey, At(2));
+  core_.OnGranted(kRequest, GrantOf(kKey), At(2));
   const SessionsActions actions = Take();
   EXPECT_THAT(actions.open, IsEmpty());
   EXPECT_THAT(actions.fence, IsEmpty());
   ASSERT_THAT(actions.finish, SizeIs(1));
-  EXPECT_EQ(actions.finish[0].outcome, SessionOutcome::kCancelled);
+  EXPECT_EQ(actions.finish[0].record.outcome, SessionOutcome::kCancelled);
   core_.OnFinished(kKey, SessionOutcome::kCancelled, At(3));
   EXPECT_THAT(Take().end, SizeIs(1));
   EXPECT_TRUE(core_.idle());
 }
 
 TEST_F(SessionsTest, ARefusedGrantEndsTheRequestWithoutARecord) {
-  core_.OnGenerate(ThreeStages(), At(0));
+  Ask();
   (void)Take();
   core_.OnGranted(kRequest, MakeFailure(FailureKind::kOverloaded, "disk full"), At(1));
   const SessionsActions actions = Take();
@@ -379,11 +379,11 @@ TEST_F(SessionsTest, ARefusedGrantEndsTheRequestWithoutARecord) {
 }
 
 TEST_F(SessionsTest, BeyondTheLimitARequestIsRefusedWithAdvice) {
-  core_.OnGenerate(ThreeStages(1), At(0));
-  core_.OnGenerate(ThreeStages(2), At(0));
-  core_.OnGenerate(ThreeStages(3), At(0));
+  core_.OnGenerate(ARequest(1), At(0));
+  core_.OnGenerate(ARequest(2), At(0));
+  core_.OnGenerate(ARequest(3), At(0));
   const SessionsActions actions = Take();
-  EXPECT_THAT(actions.grant, SizeIs(2));
+  EXPECT_THAT(actions.find_route, SizeIs(2));
   ASSERT_THAT(actions.end, SizeIs(1));
   EXPECT_EQ(actions.end[0].request, RequestId(3));
   EXPECT_THAT(actions.end[0].status,
@@ -395,7 +395,7 @@ TEST_F(SessionsTest, ShutdownEndsWhatRunsAndRefusesWhatComes) {
   Run();
   core_.OnShutdown(At(50));
   EXPECT_THAT(FinishedAs(SessionOutcome::kCancelled, 51), FailsWith(FailureKind::kCancelled));
-  core_.OnGenerate(ThreeStages(2), At(52));
+  core_.OnGenerate(ARequest(2), At(52));
   EXPECT_THAT(Take().end.at(0).status, FailsWith(FailureKind::kOverloaded));
 }
 
@@ -407,14 +407,14 @@ TEST_F(SessionsTest, ShutdownDoesNotChangeAnEndThatIsUnderWay) {
 }
 
 TEST_F(SessionsTest, ARequestWithoutTokensOrTimeIsRefused) {
-  SessionRequest no_prompt = ThreeStages(1);
+  SessionRequest no_prompt = ARequest(1);
   no_prompt.prompt_tokens = 0;
-  SessionRequest no_time = ThreeStages(2);
+  SessionRequest no_time = ARequest(2);
   no_time.budget = absl::ZeroDuration();
   core_.OnGenerate(no_prompt, At(0));
   core_.OnGenerate(no_time, At(0));
   const SessionsActions actions = Take();
-  EXPECT_THAT(actions.grant, IsEmpty());
+  EXPECT_THAT(actions.find_route, IsEmpty());
   EXPECT_THAT(actions.end.at(0).status, FailsWith(FailureKind::kInvalidRequest));
   EXPECT_THAT(actions.end.at(1).status, FailsWith(FailureKind::kDeadlineExceeded));
 }

@@ -1,0 +1,247 @@
+// Routes and restarts of one session.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/planted_bug.h"
+#include "coordinator/sessions/session_core.h"
+
+namespace shardline {
+namespace {
+
+bool Uses(const Route& route, const RouteSuspects& suspects) {
+  const std::vector<RouteStage>& stages = route.stages;
+  for (size_t i = 0; i < stages.size(); ++i) {
+    const auto& nodes = suspects.nodes;
+    if (std::find(nodes.begin(), nodes.end(), stages[i].peer()) != nodes.end()) return true;
+    const RouteSuspects::Link link{stages[i].node, stages[(i + 1) % stages.size()].node};
+    const auto& links = suspects.links;
+    if (std::find(links.begin(), links.end(), link) != links.end()) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void SessionCore::AskForRoute() {
+  phase_ = Phase::kRouting;
+  const bool remembers = !Planted(PlantedBug::kRestartForgetsSuspects);
+  shared_.actions->find_route.push_back({.request = request_.request,
+                                         .model = request_.model,
+                                         .avoid = remembers ? suspects_ : RouteSuspects()});
+}
+
+void SessionCore::OnRoute(const absl::StatusOr<Route>& route, Instant now) {
+  if (phase_ != Phase::kRouting || ending_) return;
+  OnTick(now);
+  if (ending_) return;
+  if (!route.ok()) {
+    OnNoRoute(route.status(), now);
+    return;
+  }
+  if (const absl::Status refusal = Refusal(*route); !refusal.ok()) {
+    EndFailed(refusal, now);
+    return;
+  }
+  const bool forgets = Planted(PlantedBug::kRestartForgetsSuspects);
+  if (now < retry_at_ && Uses(*route, suspects_) && !forgets) {
+    // Who is full will not have room before the deadline: the caller may know better.
+    const bool full = RestartRuleOf(FailureKindOf(failure_)) == RestartRule::kLater;
+    if (full && retry_at_ >= deadline_) {
+      EndFailed(failure_, now);
+    } else {
+      Wait(retry_at_);
+    }
+    return;
+  }
+  route_ = *route;
+  Grant(now);
+}
+
+void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
+  if (!key_ && request_.identity.session) {
+    // It may be over, and then no route is needed to say so.
+    route_ = Route();
+    Grant(now);
+  } else if (!key_ || absl::IsNotFound(status)) {
+    EndFailed(status, now);  // A new request is told at once; a model that was unloaded stays away.
+  } else {
+    Wait(now + shared_.options->route_retry);
+  }
+}
+
+// Why a session that has begun elsewhere must not go on along `route`.
+absl::Status SessionCore::Refusal(const Route& route) const {
+  if (route.stages.empty()) return absl::InternalError("a route without stages");
+  if (Uses(route, banned_)) return failure_;
+  if (!route_.stages.empty() &&
+      (route.model_id != route_.model_id || route.numerics_id != route_.numerics_id)) {
+    return Complete(
+        MakeFailure(FailureKind::kIncompatibleRecipe,
+                    absl::StrCat("the session began on ", route_.model_id.value(), " with ",
+                                 route_.numerics_id.value(), " and can only go on with ",
+                                 route.model_id.value(), " with ", route.numerics_id.value())));
+  }
+  return absl::OkStatus();
+}
+
+void SessionCore::OnRoutesChanged(Instant now) {
+  if (phase_ != Phase::kWaiting || !paid_ || ending_) return;
+  OnTick(now);
+  if (phase_ == Phase::kWaiting && !ending_) AskForRoute();
+}
+
+void SessionCore::Wait(Instant until) {
+  phase_ = Phase::kWaiting;
+  ask_at_ = until;
+}
+
+void SessionCore::TryAgain(Instant now) {
+  if (!paid_ && !shared_.restarts->Take(now)) {
+    Wait(shared_.restarts->NextAt(now));
+    return;
+  }
+  paid_ = true;
+  AskForRoute();
+}
+
+void SessionCore::Grant(Instant now) {
+  phase_ = Phase::kGranting;
+  const bool first = !key_.has_value();
+  shared_.actions->grant.push_back(
+      {.request = request_.request,
+       .session = first ? std::nullopt : std::optional<SessionId>(key_->session),
+       .plan = route_.plan,
+       .route = route_.ToString(),
+       .budget = deadline_ - now,
+       .tokens_max = request_.new_tokens_max,
+       .identity = first ? request_.identity : SessionIdentity(),
+       .previous = previous_});
+}
+
+void SessionCore::OnGrantRefused(const absl::Status& status, Instant now) {
+  const bool full = FailureKindOf(status) == FailureKind::kOverloaded;
+  if (ending_) {
+    phase_ = Phase::kFinishing;
+    if (key_) {
+      SendFinish();  // Of the attempt before, whose room was reserved when it was granted.
+    } else {
+      if (client_) SendEnd(ending_->status, now);
+      Retire(ending_->outcome);
+    }
+  } else if (key_ && full) {
+    Wait(now + std::max(FailureDetailOf(status).retry_after, shared_.options->route_retry));
+  } else {
+    phase_ = Phase::kFinishing;
+    EndFailed(status, now);
+  }
+}
+
+void SessionCore::TakeUpWithoutRoute(Instant now) {
+  failure_ = Complete(MakeFailure(FailureKind::kCacheMiss, "there was no route to take it up on"));
+  failed_ = key_;
+  previous_ = RecordOf(SessionOutcome::kFenced, failure_);
+  closed_ = true;
+  Wait(now + shared_.options->route_retry);
+}
+
+void SessionCore::FailAttempt(const absl::Status& status, Instant now) {
+  const FailureKind kind = FailureKindOf(status);
+  if (kind == FailureKind::kDeadlineExceeded) {
+    End(Ending{.outcome = SessionOutcome::kExpired, .status = status}, now);
+    return;
+  }
+  const RestartRule rule = RestartRuleOf(kind);
+  if (kind == FailureKind::kNonFinite) ++non_finite_;
+  Suspect(status);
+  if (MayRestart(status, rule, now)) {
+    Restart(status, rule, now);
+  } else {
+    EndFailed(status, now);
+  }
+}
+
+bool SessionCore::MayRestart(const absl::Status& status, RestartRule rule, Instant now) const {
+  if (request_.route || !key_ || now >= deadline_) return false;
+  const bool spent = attempts_ >= static_cast<uint32_t>(shared_.options->attempts_max);
+  if (spent && !Planted(PlantedBug::kRestartsUnlimited)) return false;
+  if (rule == RestartRule::kOtherRoute) {
+    // Twice, on routes that share no culprit: it is the request.
+    return !FailureDetailOf(status).node.empty() && non_finite_ <= 1;
+  }
+  return rule != RestartRule::kNever;
+}
+
+void SessionCore::Suspect(const absl::Status& status) {
+  const FailureDetail detail = FailureDetailOf(status);
+  const RouteStage* stage = detail.node.empty() ? nullptr : StageOf(detail.node);
+  if (stage == nullptr) return;
+  if (LeavesStepsUnverified(detail.kind)) blamed_ = stage->peer();
+  if (!detail.reporter.empty() && detail.reporter != detail.node) {
+    suspects_.links.push_back({detail.reporter, detail.node});
+    return;
+  }
+  suspects_.nodes.push_back(stage->peer());
+  if (RestartRuleOf(detail.kind) == RestartRule::kOtherRoute) {
+    banned_.nodes.push_back(stage->peer());
+  }
+}
+
+void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant now) {
+  ++shared_.stats->restarts;
+  const FailureKind kind = FailureKindOf(status);
+  const bool unverified = ran_ && LeavesStepsUnverified(kind);
+  previous_ = RecordOf(unverified ? SessionOutcome::kUnverified : SessionOutcome::kFenced, status);
+  failure_ = status;
+  failed_ = key_;
+  CloseStages(kind);
+  run_out_ = false;
+  if (Planted(PlantedBug::kRestartLosesDeadline)) {
+    deadline_ = now + request_.budget;
+    end_by_ = deadline_ + shared_.options->end_grace;
+  }
+  retry_at_ = now + (rule == RestartRule::kLater ? FailureDetailOf(status).retry_after
+                                                 : shared_.options->suspect_backoff * attempts_);
+  paid_ = false;
+  TryAgain(now);
+  if (!paid_) ++shared_.stats->restarts_paced;
+}
+
+void SessionCore::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
+                             const std::string& reason, Instant now) {
+  if (ending_) return;
+  const bool open =
+      phase_ == Phase::kOpening || phase_ == Phase::kRunning || phase_ == Phase::kClassifying;
+  const RouteStage* stage = open || phase_ == Phase::kGranting ? StageOf(node) : nullptr;
+  if (stage != nullptr && stage->incarnation > incarnation) stage = nullptr;
+  const bool blamed = blamed_ && blamed_->node == node && blamed_->incarnation <= incarnation;
+  if (((stage != nullptr && open) || blamed) && CountDeath(now)) return;
+  if (stage == nullptr) return;
+  const absl::Status failure = Blame(*stage, kind, reason);
+  if (open) {
+    FailAttempt(failure, now);
+    blamed_.reset();  // Its death is counted.
+  } else {
+    route_lost_ = failure;
+  }
+}
+
+bool SessionCore::CountDeath(Instant now) {
+  blamed_.reset();
+  ++deaths_;
+  if (deaths_ < shared_.options->node_deaths_max || Planted(PlantedBug::kPoisonUnlimited)) {
+    return false;
+  }
+  ++shared_.stats->poisoned;
+  End(Ending{.outcome = SessionOutcome::kFailed,
+             .status = Complete(
+                 MakeFailure(FailureKind::kPoison,
+                             absl::StrCat(deaths_,
+                                          " nodes were lost under this session; it is not tried "
+                                          "again")))},
+      now);
+  return true;
+}
+
+}  // namespace shardline
