@@ -37,7 +37,20 @@ std::string_view SometimesName(Sometimes what) {
       "non-finite value quarantined",
       "attempt expired by its node",
       "node lost and back",
-      "coordinator restarted"};
+      "coordinator restarted",
+      "planned again",
+      "session restarted",
+      "link resumed",
+      "resume refused",
+      "old connection shut out",
+      "client came back",
+      "answered from the ledger",
+      "ended as poison",
+      "ended unverified",
+      "forged message refused",
+      "floor raised",
+      "link found silent",
+      "attempt ended as unlisted"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -50,51 +63,6 @@ void Checker::OnTakeover(const SimCoordinator& coordinator, testing::MemoryStore
   const auto open = store.OpenAttempts();
   if (open.ok() && !open->empty()) {
     Fail(2, absl::StrCat(NameOf(open->front().key), " is open after a takeover"));
-  }
-}
-
-void Checker::OnGranted(Term term, const absl::StatusOr<AttemptKey>& key) {
-  if (!key.ok()) return;
-  Epoch& current = current_[key->session];
-  if (attempts_.contains(*key) || key->epoch <= current) {
-    Fail(1, absl::StrCat(NameOf(*key), " was granted after epoch ", current.value()));
-  }
-  current = key->epoch;
-  attempts_[*key] = {.term = term, .record = std::nullopt};
-}
-
-void Checker::OnFinished(Term term, const AttemptKey& key, const AttemptRecord& asked,
-                         const absl::StatusOr<AttemptRecord>& stored) {
-  if (!stored.ok()) {
-    if (FailureKindOf(stored.status()) == FailureKind::kStaleEpoch) {
-      Count(Sometimes::kZombieFinishRefused);
-    }
-    return;
-  }
-  Attempt& attempt = attempts_[key];
-  if (attempt.record && *attempt.record != *stored) {
-    Fail(3, absl::StrCat(NameOf(key), " has a second terminal record, by term ", term.value()));
-  }
-  attempt.record = *stored;
-  if (*stored != asked) return;
-  switch (stored->state) {
-    case AttemptState::kCompleted:
-      Count(Sometimes::kCompleted);
-      if (key.epoch == Epoch(2)) Count(Sometimes::kCompletedOnEpoch2);
-      if (key.epoch == Epoch(3)) Count(Sometimes::kCompletedOnEpoch3);
-      if (node_died_) Count(Sometimes::kCompletedAfterRestart);
-      break;
-    case AttemptState::kExpired:
-      Count(Sometimes::kExpired);
-      break;
-    case AttemptState::kCancelled:
-      Count(Sometimes::kCancelled);
-      break;
-    case AttemptState::kFailed:
-      Count(Sometimes::kFailed);
-      break;
-    default:
-      break;
   }
 }
 
@@ -185,7 +153,18 @@ void Checker::OnClientEnd(const SimClient& client, const ClientWords& words) {
     Fail(11, absl::StrCat("client ", client.index(), " has ", client.tokens().size(),
                           " tokens, the record of its session ", outcome->tokens));
   }
-  if (!words.status.ok()) return;
+  if (!words.status.ok()) {
+    const FailureKind kind = FailureKindOf(words.status);
+    if (kind == FailureKind::kPoison) Count(Sometimes::kPoisoned);
+    const bool is_attack = kind == FailureKind::kStepConflict || kind == FailureKind::kDiverged ||
+                           kind == FailureKind::kMalformedBundle ||
+                           kind == FailureKind::kUnauthorised;
+    if (is_attack && !attacks_) {
+      Fail(14, absl::StrCat("client ", client.index(),
+                            " failed as if attacked: ", std::string(words.status.message())));
+    }
+    return;
+  }
   if (outcome == nullptr || outcome->state != AttemptState::kCompleted) {
     Fail(22, absl::StrCat("client ", client.index(), " hears of a success that is not on record"));
     return;
@@ -218,6 +197,16 @@ void Checker::CheckQuiet(testing::MemoryStore& store) {
   const auto open = store.OpenAttempts();
   if (open.ok() && !open->empty()) {
     Fail(3, absl::StrCat(NameOf(open->front().key), " has no terminal record when all is over"));
+  }
+  for (const auto& [session, epoch] : current_) {
+    const auto last = attempts_.find({session, epoch});
+    if (last == attempts_.end() || !last->second.record ||
+        last->second.record->state == AttemptState::kFenced) {
+      // A takeover may have ended it under an epoch that nobody was granted.
+      const auto end = store.FindAttempt({session, epoch.Next()});
+      if (end.ok() && *end && (*end)->state != AttemptState::kFenced) continue;
+      Fail(4, absl::StrCat("session ", session.value(), " has no outcome when all is over"));
+    }
   }
   const auto verdict = store.VerifyLedger();
   if (!verdict.ok() || !verdict->problems.empty()) {

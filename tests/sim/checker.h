@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "base/id.h"
 #include "coordinator/membership/node_facts.h"
+#include "coordinator/sessions/session_words.h"
 #include "coordinator/store/store.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_core.h"
@@ -49,6 +50,19 @@ enum class Sometimes : uint8_t {
   kExpiredLocally,
   kNodeLostAndBack,
   kCoordinatorRestarted,
+  kReplanned,
+  kRestarted,
+  kResumed,
+  kResumeRefused,
+  kOldConnectionShutOut,
+  kReattached,
+  kReplayedFromLedger,
+  kPoisoned,
+  kUnverified,
+  kForgedRefused,
+  kFloorRaised,
+  kLinkSilent,
+  kUnlistedEnded,
   kCount,
 };
 std::string_view SometimesName(Sometimes what);
@@ -65,14 +79,26 @@ class Checker {
 
   void Fail(int invariant, std::string what);
   const std::optional<Violation>& violation() const { return violation_; }
+  // Whether somebody in this schedule speaks against the protocol; without that no session may
+  // fail as if somebody had.
+  void AllowAttacks() { attacks_ = true; }
   const SometimesCounts& counts() const { return counts_; }
   void Count(Sometimes what) { ++counts_[static_cast<size_t>(what)]; }
 
   // The ledger.
   void OnTakeover(const SimCoordinator& coordinator, testing::MemoryStore& store);
-  void OnGranted(Term term, const absl::StatusOr<AttemptKey>& key);
-  void OnFinished(Term term, const AttemptKey& key, const AttemptRecord& asked,
-                  const absl::StatusOr<AttemptRecord>& stored);
+  void OnGranted(const SimCoordinator& coordinator, testing::MemoryStore& store,
+                 const RequestIdentity& identity, const AttemptGrant& grant,
+                 const absl::StatusOr<Admission>& admission);
+  void OnFinished(const SimCoordinator& coordinator, const AttemptKey& key,
+                  const AttemptRecord& asked, const absl::StatusOr<AttemptRecord>& stored);
+
+  // Sessions.
+  void OnOpenSent(const SessionsActions::Open& open);
+  void OnFenceSent(const SimCoordinator& coordinator, const SessionsActions::Fence& fence);
+  void OnRestarted(const SimCoordinator& coordinator, const SessionsActions::Restarted& restart);
+  // The session has killed one more node.
+  void OnPoisoned(SessionId session);
 
   // Membership.
   void OnNodeLost(const SimCoordinator& coordinator, const NodeId& node, Incarnation incarnation);
@@ -89,10 +115,23 @@ class Checker {
   void OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch);
   void OnJobGiven(const SimNode& node, const ComputeJob& job);
   void OnJobWrites(const SimNode& node, const ComputeJob& job);
+  // `from` has a newer connection than that of `bundle`; it was dropped, or not.
+  void OnOldConnection(const SimNode& node, bool dropped);
+  // A forged message had an effect, or not.
+  void OnForged(const SimNode& node, bool obeyed);
   void OnJobTaken(const SimNode& node, const ComputeJob& job, const ComputeDone& done);
+  // Before and after the stage takes a bundle.
   void OnRowsArrive(const SimNode& node, const StageBundle& bundle);
+  void OnRowsTaken(const SimNode& node);
   void OnForward(const SimNode& node, const Forward& forward);
-  void OnNodeEvent(const SimNode& node);
+
+  // Something that is open at the node, for who would forge a message to it.
+  struct Target {
+    OpenAttempt open;
+    StagePeer upstream;
+    std::optional<BundleRow> last;  // Of the steps that were taken.
+  };
+  std::optional<Target> AnyOpened(const SimNode& node) const;
 
   // Clients.
   void OnAsked(const SimClient& client);
@@ -107,6 +146,14 @@ class Checker {
   struct Attempt {
     Term term;
     std::optional<AttemptRecord> record;
+    std::vector<RouteStage> route;     // As opened.
+    std::vector<int> fences;           // By stage: how often one was sent.
+    std::optional<Instant> fenced_at;  // By the coordinator's clock.
+  };
+  // One session as one reign of a coordinator drives it.
+  struct Reign {
+    int grants = 0;
+    Instant deadline;
   };
   // What one node has been told of a session, over all its incarnations.
   struct Watermark {
@@ -118,9 +165,12 @@ class Checker {
     Instant deadline;  // By the node's clock.
     absl::Duration budget = absl::ZeroDuration();
     std::optional<uint64_t> digest;  // Of what was computed for it.
+    bool failed = false;             // For certain, and not come again since.
+    BundleRow row;
   };
   // An attempt that is open at a node, as far as can be seen from outside.
   struct Opened {
+    OpenAttempt open;
     Instant reclaim;                 // By the node's clock.
     uint64_t step_next = 0;          // Steps applied are 0 to step_next - 1.
     int32_t length = 0;              // Tokens of those.
@@ -144,6 +194,7 @@ class Checker {
   using NodeAttempt = std::pair<int, AttemptKey>;
 
   void CheckNode(const SimNode& node);
+  void CheckFannedOut(const AttemptKey& key, const Attempt& attempt);
 
   SimCluster* const cluster_;
   std::optional<Violation> violation_;
@@ -151,10 +202,15 @@ class Checker {
 
   std::map<AttemptKey, Attempt> attempts_;
   std::map<SessionId, Epoch> current_;
+  std::map<std::pair<SessionId, Term>, Reign> reigns_;
+  std::map<std::string, std::pair<SessionId, uint64_t>> keys_;  // Session and digest.
+  std::map<SessionId, int> deaths_;
   absl::flat_hash_map<std::pair<int, SessionId>, Watermark> watermarks_;
   std::map<NodeAttempt, Opened> opened_;
   std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.
   bool node_died_ = false;
+  bool attacks_ = false;
+  std::optional<uint64_t> came_again_;  // Copies in flight before a failed step came again.
 };
 
 }  // namespace shardline::sim

@@ -58,6 +58,7 @@ void Checker::OnOpenAnswered(const SimNode& node, const OpenAttempt& open, bool 
     it = it->first.second.epoch < key.epoch ? opened_.erase(it) : std::next(it);
   }
   const auto [it, is_new] = opened_.try_emplace({node.number(), key});
+  if (is_new) it->second.open = open;
   if (is_new) it->second.reclaim = node.Now() + open.budget + StageOptions().reclaim_grace;
 }
 
@@ -77,14 +78,40 @@ void Checker::OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch)
   }
 }
 
+std::optional<Checker::Target> Checker::AnyOpened(const SimNode& node) const {
+  const auto it = opened_.lower_bound({node.number(), AttemptKey()});
+  if (it == opened_.end() || it->first.first != node.number()) return std::nullopt;
+  const Opened& opened = it->second;
+  Target target{.open = opened.open};
+  if (opened.open.stage_index > 0) {
+    target.upstream = opened.open.route[opened.open.stage_index - 1].peer();
+  }
+  if (opened.step_next > 0) {
+    const Arrived& last = opened.arrived[(opened.step_next - 1) % opened.arrived.size()];
+    if (last.step == opened.step_next - 1 && last.row.token_count > 0) target.last = last.row;
+  }
+  return target;
+}
+
 void Checker::OnRowsArrive(const SimNode& node, const StageBundle& bundle) {
   for (const BundleRow& row : bundle.rows) {
     const auto opened = opened_.find({node.number(), row.key.attempt});
     if (opened == opened_.end()) continue;
     Arrived& arrived = opened->second.At(row.key.step);
+    if (arrived.failed) came_again_ = node.stage()->stats().rows_in_flight_copies;
+    arrived.row = row;
     arrived.deadline = std::max(arrived.deadline, node.Now() + row.budget);
     arrived.budget = std::max(arrived.budget, row.budget);
   }
+}
+
+void Checker::OnRowsTaken(const SimNode& node) {
+  if (!came_again_) return;
+  if (node.stage()->stats().rows_in_flight_copies > *came_again_) {
+    Fail(12, absl::StrCat("a step that failed for certain at ", node.id().value(),
+                          " counts as in flight when it comes again"));
+  }
+  came_again_.reset();
 }
 
 void Checker::OnJobGiven(const SimNode& node, const ComputeJob& job) {
@@ -118,6 +145,7 @@ void Checker::OnJobGiven(const SimNode& node, const ComputeJob& job) {
       Fail(14, absl::StrCat(where(), " runs with other content than before"));
     }
     arrived.digest = digest;
+    arrived.failed = false;
     if (arrived.deadline <= node.Now()) Fail(26, absl::StrCat(where(), " starts without budget"));
   }
 }
@@ -145,6 +173,9 @@ void Checker::OnJobTaken(const SimNode& node, const ComputeJob& job, const Compu
       Fail(12, absl::StrCat(NameOf(slice.key.attempt), " step ", slice.key.step.value(), " at ",
                             node.id().value(), " counts as applied although it failed"));
     }
+    if (!applied && node.stage()->kv().PagesOf(slice.key.attempt) > 0 && !good) {
+      opened->second.At(slice.key.step).failed = true;
+    }
     if (!applied) continue;
     opened->second.step_next = slice.key.step.value() + 1;
     opened->second.length = slice.position + slice.token_count;
@@ -171,8 +202,6 @@ void Checker::OnForward(const SimNode& node, const Forward& forward) {
     }
   }
 }
-
-void Checker::OnNodeEvent(const SimNode&) {}
 
 void Checker::CheckNode(const SimNode& node) {
   const StageCore* stage = node.stage();

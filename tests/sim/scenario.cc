@@ -14,12 +14,18 @@
 namespace shardline::sim {
 namespace {
 
+constexpr int kStagesMax = 4;  // As the model has layers.
+
 constexpr std::array<std::string_view, static_cast<size_t>(FaultKind::kCount)> kFaultNames = {
-    "kill",      "vanish",     "pause",        "slow",        "hang",
-    "nan",       "misshape",   "device-lost",  "rebirth",     "cut",
-    "partition", "reset",      "delay",        "drop-frames", "repeat-frames",
-    "reorder",   "misroute",   "crash",        "zombie",      "pause-coordinator",
-    "disk-full", "disk-error", "disk-unheard", "disk-slow",   "cancel"};
+    "kill",          "vanish",      "pause",
+    "slow",          "hang",        "nan",
+    "misshape",      "device-lost", "rebirth",
+    "cut",           "partition",   "reset",
+    "half-reset",    "delay",       "drop-frames",
+    "repeat-frames", "reorder",     "misroute",
+    "crash",         "zombie",      "pause-coordinator",
+    "disk-full",     "disk-error",  "disk-unheard",
+    "disk-slow",     "cancel",      "forge"};
 
 using Words = std::map<std::string, int64_t>;
 
@@ -79,6 +85,10 @@ std::string Scenario::ToString() const {
   const auto add = [&](const char* name, int64_t value, int64_t usual) {
     if (value != usual) absl::StrAppend(&text, " ", name, "=", value);
   };
+  add("stages", stages, plain.stages);
+  add("replicas", replicas, plain.replicas);
+  add("resume", resume_ms, plain.resume_ms);
+  add("capabilities", capabilities ? 1 : 0, 1);
   add("pages", kv_pages, plain.kv_pages);
   add("chunk", chunk_tokens_max, plain.chunk_tokens_max);
   add("ppm", clock_ppm, plain.clock_ppm);
@@ -87,6 +97,7 @@ std::string Scenario::ToString() const {
                     " prompt=", session.prompt_tokens, " tokens=", session.new_tokens,
                     " budget=", Milliseconds(session.budget));
     add("key", session.key, 0);
+    add("poison", session.poison ? 1 : 0, 0);
   }
   for (const Fault& fault : faults) {
     absl::StrAppend(&text, "; at=", fault.at, " ", std::string(FaultKindName(fault.kind)),
@@ -112,6 +123,14 @@ absl::StatusOr<Scenario> Scenario::Parse(std::string_view text) {
       scenario.kv_pages = static_cast<int>(Take(words, "pages", 16));
       scenario.chunk_tokens_max = static_cast<int>(Take(words, "chunk", 8));
       scenario.clock_ppm = static_cast<int>(Take(words, "ppm", 0));
+      scenario.stages = static_cast<int>(Take(words, "stages", 3));
+      scenario.replicas = static_cast<int>(Take(words, "replicas", 1));
+      scenario.resume_ms = static_cast<int>(Take(words, "resume", 1000));
+      scenario.capabilities = Take(words, "capabilities", 1) != 0;
+      if (scenario.stages < 1 || scenario.stages > kStagesMax || scenario.replicas < 1 ||
+          scenario.stages * scenario.replicas > scenario.nodes) {
+        return Bad(statement, "stages: 1 to 4, and not more than there are nodes");
+      }
       if (scenario.nodes < 1 || scenario.nodes > 8) return Bad(statement, "nodes: 1 to 8");
     } else if (verb == "session") {
       SessionSpec session;
@@ -121,6 +140,7 @@ absl::StatusOr<Scenario> Scenario::Parse(std::string_view text) {
       session.new_tokens = static_cast<int>(Take(words, "tokens", 1));
       session.budget = Take(words, "budget", 5000) * kMillisecond;
       session.key = static_cast<uint32_t>(Take(words, "key", 0));
+      session.poison = Take(words, "poison", 0) != 0;
       scenario.sessions.push_back(session);
     } else {
       const auto name = std::find(kFaultNames.begin(), kFaultNames.end(), verb);

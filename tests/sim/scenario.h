@@ -34,6 +34,7 @@ enum class FaultKind : uint8_t {
   kCut,            // Nothing gets from `node` to `other`, for `for`.
   kPartition,      // Nothing gets to or from `node`, for `for`.
   kReset,          // The connections between `node` and `other` break.
+  kHalfReset,      // Its links to `other` break at `node` only: what is under way arrives.
   kDelay,          // Messages from `node` to `other` may take up to `amount` ms longer.
   kDropFrames,     // `amount` of a thousand link frames from `node` to `other` get lost,
   kRepeatFrames,   // or come twice (calls, too),
@@ -47,6 +48,7 @@ enum class FaultKind : uint8_t {
   kDiskUnheard,  // The next write succeeds and says it failed.
   kDiskSlow,     // Writes take `amount` ms longer, for `for`.
   kCancel,       // Client `node` hangs up.
+  kForge,        // A stranger sends `node` a message of kind `amount`: see SimNode::TakeForged.
   kCount,
 };
 std::string_view FaultKindName(FaultKind kind);
@@ -71,7 +73,8 @@ struct SessionSpec {
   int prompt_tokens = 1;
   int new_tokens = 1;
   SimTime budget = 5 * kSecond;
-  uint32_t key = 0;  // 0: none. Sessions of one key and seed are one request.
+  uint32_t key = 0;     // 0: none. Sessions of one key and seed are one request.
+  bool poison = false;  // It kills every node that computes its second step.
 
   friend bool operator==(const SessionSpec&, const SessionSpec&) = default;
 };
@@ -79,6 +82,10 @@ struct SessionSpec {
 struct Scenario {
   uint64_t seed = 0;
   int nodes = 3;
+  int stages = 3;            // Of the first plan; nodes beyond stages * replicas are spare.
+  int replicas = 1;          // Nodes for each stage.
+  int resume_ms = 1000;      // How long steps may stay in doubt; 0: links are never resumed.
+  bool capabilities = true;  // Nodes check who signed an OPEN.
   int kv_pages = 16;
   int chunk_tokens_max = 8;
   int clock_ppm = 0;  // The nodes' clocks differ by up to this.

@@ -50,6 +50,14 @@ Fault DrawFault(Rng& rng, FaultKind kind, const Scenario& scenario) {
       if (kind == FaultKind::kDelay) fault.amount = rng.Chance(700) ? 20 : 1000;
       if (kind == FaultKind::kReset) fault.length = 0;
       break;
+    case FaultKind::kForge:
+      fault.amount = static_cast<int64_t>(rng.Below(6));
+      fault.length = 0;
+      break;
+    case FaultKind::kHalfReset:
+      fault.other = (fault.node + 1) % scenario.nodes;
+      fault.length = 0;
+      break;
     case FaultKind::kDropFrames:
     case FaultKind::kRepeatFrames:
     case FaultKind::kReorderFrames:
@@ -82,7 +90,12 @@ Scenario DrawScenario(uint64_t seed) {
   Rng rng(seed * 0x9E3779B97F4A7C15ULL + 1);
   Scenario scenario;
   scenario.seed = seed;
-  scenario.nodes = static_cast<int>(rng.Between(2, 4));
+  // One stage a node; or a spare; or two of each.
+  scenario.stages = static_cast<int>(rng.Between(1, 3));
+  scenario.replicas = rng.Chance(150) && scenario.stages <= 2 ? 2 : 1;
+  scenario.nodes = scenario.stages * scenario.replicas + (rng.Chance(400) ? 1 : 0);
+  scenario.resume_ms = rng.Chance(200) ? 0 : 1000;
+  scenario.capabilities = !rng.Chance(100);
   scenario.kv_pages = rng.Chance(200) ? 3 : 16;
   scenario.chunk_tokens_max = rng.Chance(500) ? 2 : 8;
   scenario.clock_ppm = rng.Chance(300) ? 500 : 0;
@@ -95,7 +108,15 @@ Scenario DrawScenario(uint64_t seed) {
     session.new_tokens = static_cast<int>(rng.Between(1, 8));
     session.budget = rng.Chance(150) ? rng.Between(2, 200) * kMillisecond
                                      : rng.Between(500, 4000) * kMillisecond;
+    session.key = rng.Chance(300) ? 1 : 0;
+    session.poison = rng.Chance(10);
     scenario.sessions.push_back(session);
+  }
+  // Sometimes the same request twice.
+  if (scenario.sessions.front().key != 0 && rng.Chance(600)) {
+    SessionSpec again = scenario.sessions.front();
+    again.at += rng.Below(150);
+    scenario.sessions.push_back(again);
   }
   // A few kinds, and then a few faults of those.
   const int64_t kinds = rng.Between(0, 3);

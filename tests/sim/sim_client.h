@@ -44,6 +44,7 @@ class SimClient final : public SimProcess {
  private:
   void Dial();
   void OnBroken(Stream* stream);
+  void ComeBack();
 
   SimCluster* const cluster_;
   const SessionSpec spec_;
@@ -55,6 +56,7 @@ class SimClient final : public SimProcess {
   bool cancelled_ = false;
   SimTime asked_at_ = 0;
   Stream* stream_ = nullptr;
+  int teller_ = 0;  // The coordinator that sent the last token.
   std::vector<int32_t> tokens_;
   std::optional<AttemptKey> attempt_;
   absl::Status failure_;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,7 @@ struct SimCluster {
 
   SimContext* const context;
   SimNetwork network;
+  std::set<SessionId> poisonous;  // Sessions that kill the node that computes them.
   std::vector<std::unique_ptr<SimNode>> nodes;
   std::vector<std::unique_ptr<SimCoordinator>> coordinators;
   std::vector<std::unique_ptr<SimClient>> clients;
@@ -45,6 +47,8 @@ struct FenceOrder {
   Epoch epoch;
   Term term;
   FailureKind reason = FailureKind::kNone;
+  Incarnation incarnation;
+  std::string capability;
 };
 
 // RunAttempt, in the terms of head.proto.
@@ -52,6 +56,7 @@ struct RunOrder {
   RunAttempt run;
   Term term;
   Incarnation incarnation;
+  std::string capability;
   SimCoordinator* asker = nullptr;
 };
 
@@ -73,6 +78,8 @@ struct GenerateWords {
   std::string key;                   // Empty: not to be remembered.
   std::optional<SessionId> session;  // The one to go on with.
   std::vector<int32_t> tokens_held;
+  uint64_t digest = 0;
+  bool poisonous = false;
 };
 
 // What a client hears; exactly one of `started`, a token and `ended`.
@@ -83,12 +90,27 @@ struct ClientWords {
   bool ended = false;
   absl::Status status;
   uint32_t tokens = 0;  // Of a completed session.
+  int teller = 0;       // Which coordinator says so.
 };
 
 struct WelcomeWords {
   Incarnation incarnation;
   Term term;
+  uint64_t key = 0;  // What OPEN and FENCE are signed with.
+  SessionId floor;
 };
+
+struct BeatReplyWords {
+  uint64_t number = 0;
+  Term term;
+  SessionId floor;
+  uint64_t as_of = 0;
+  std::vector<AttemptKey> live;
+};
+
+// Stands for the HMAC of production: who does not know the key cannot make it.
+std::string OpenCapability(uint64_t key, const OpenAttempt& open);
+std::string FenceCapability(uint64_t key, const FenceOrder& order);
 
 // Process numbers, as traces print them.
 inline constexpr int kFirstCoordinator = 100;

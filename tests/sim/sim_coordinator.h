@@ -7,12 +7,14 @@
 // The store outlives it, as a disk does; every call to it takes time, and a crash in between loses
 // the question or the answer.
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -35,8 +37,8 @@ struct SimCoordinatorOptions {
   int number = kFirstCoordinator;
   int rate_ppm = 0;
   int32_t kv_pages = 16;
-  std::vector<LayerRange> ranges;  // Of the plan, in ring order.
-  std::vector<NodeId> planned;     // The node of each.
+  std::vector<PlannedShard> shards;  // Of the first plan.
+  int32_t replicas = 1;
   SessionsOptions sessions;
 };
 
@@ -63,15 +65,21 @@ class SimCoordinator final : public SimProcess {
 
   Term term() const { return term_; }
   bool ready() const;
+  // Sessions that an older term left, and that nobody came back for, are over.
+  bool settled() const { return abandoned_ended_; }
   const SessionsCore* sessions() const { return sessions_.get(); }
 
  private:
+  // A call of a client. It may listen to a session that another call has begun.
   struct Caller {
-    SimClient* client = nullptr;  // Null for a probe.
+    SimClient* client = nullptr;
     Stream* stream = nullptr;
-    uint64_t probe = 0;
+  };
+  // What a session was asked for; kept until the core forgets it.
+  struct Payload {
     GenerateWords words;
-    Route route;
+    uint64_t probe = 0;  // 0: no probe.
+    PlanEpoch probe_plan;
   };
 
   void OnWake() override;
@@ -84,6 +92,11 @@ class SimCoordinator final : public SimProcess {
   void Welcome(const MembershipActions::Welcome& action);
   void Refuse(JoinStreamId stream);
   absl::Status Restore();
+  Plan FirstPlan() const;
+  void Replan(const RouteActions::Replan& ask);
+  void OnReplanStored(Plan plan, PlanEpoch in_force, const absl::StatusOr<PlanEpoch>& epoch);
+  void EndAbandoned();
+  void RaiseFloor();
   Stream* StreamOf(const NodeId& node) const;
 
   void Grant(const SessionsActions::Grant& action);
@@ -92,7 +105,9 @@ class SimCoordinator final : public SimProcess {
   void StartRun(const SessionsActions::Run& action);
   void Finish(const SessionsActions::Finish& action);
   void End(const SessionsActions::End& action);
-  void Tell(RequestId request, ClientWords words);
+  void Rebind(const SessionsActions::Rebind& action);
+  void Tell(RequestId client, ClientWords words);
+  void Dismiss(RequestId client, const absl::Status& status, uint32_t tokens);
   void StartProbe(const RouteActions::Probe& action);
 
   void OnBrokenDisk();
@@ -120,7 +135,30 @@ class SimCoordinator final : public SimProcess {
 
   uint64_t requests_ = 0;
   std::map<RequestId, Caller> callers_;
+  std::map<RequestId, Payload> payloads_;
+  std::map<AttemptKey, std::string> head_capabilities_;
+  std::map<StagePeer, uint64_t> keys_;
+  SessionId floor_;
+  bool abandoned_ended_ = false;
+  bool out_of_date_ = false;
   std::map<AttemptKey, Stream*> runs_;
 };
+
+template <typename Work, typename Then>
+void SimCoordinator::Store(Work work, Then then) {
+  SimContext& sim = context();
+  disk_free_at_ = std::max(disk_free_at_, sim.queue.now()) +
+                  sim.rng.Between(disk_->write_min, disk_->write_max);
+  sim.queue.At(disk_free_at_, this, [this, work = std::move(work), then = std::move(then)] {
+    context().trace.Add(TraceKind::kStore, number());
+    auto result = work(*disk_->store);
+    if (disk_->store->broken()) return OnBrokenDisk();
+    After(context().rng.Between(1 * kMicrosecond, 50 * kMicrosecond),
+          [this, then, result = std::move(result)]() mutable {
+            context().trace.Add(TraceKind::kStored, number());
+            then(std::move(result));
+          });
+  });
+}
 
 }  // namespace shardline::sim

@@ -24,6 +24,8 @@ AttemptState ToState(SessionOutcome outcome) {
       return AttemptState::kExpired;
     case SessionOutcome::kFenced:
       return AttemptState::kFenced;
+    case SessionOutcome::kUnverified:
+      return AttemptState::kUnverified;
     case SessionOutcome::kFailed:
       break;
   }
@@ -40,9 +42,31 @@ SessionOutcome ToOutcome(AttemptState state) {
       return SessionOutcome::kExpired;
     case AttemptState::kFenced:
       return SessionOutcome::kFenced;
+    case AttemptState::kUnverified:
+      return SessionOutcome::kUnverified;
     default:
       return SessionOutcome::kFailed;
   }
+}
+
+AttemptRecord ToRecord(const EndRecord& end) {
+  return {.state = ToState(end.outcome),
+          .prompt_tokens = end.prompt_tokens,
+          .tokens = end.tokens,
+          .work_tokens = end.work_tokens,
+          .digest = end.digest,
+          .kind = end.kind,
+          .detail = end.detail};
+}
+
+EndRecord FromRecord(const AttemptRecord& record) {
+  return {.outcome = ToOutcome(record.state),
+          .prompt_tokens = static_cast<uint32_t>(record.prompt_tokens),
+          .tokens = static_cast<uint32_t>(record.tokens),
+          .work_tokens = record.work_tokens,
+          .digest = record.digest,
+          .kind = record.kind,
+          .detail = record.detail};
 }
 
 absl::Status Blame(const absl::Status& status, const NodeId& node) {
@@ -57,23 +81,6 @@ SimTime ToSim(absl::Duration d) { return absl::ToInt64Nanoseconds(d); }
 
 }  // namespace
 
-template <typename Work, typename Then>
-void SimCoordinator::Store(Work work, Then then) {
-  SimContext& sim = context();
-  disk_free_at_ = std::max(disk_free_at_, sim.queue.now()) +
-                  sim.rng.Between(disk_->write_min, disk_->write_max);
-  sim.queue.At(disk_free_at_, this, [this, work = std::move(work), then = std::move(then)] {
-    context().trace.Add(TraceKind::kStore, number());
-    auto result = work(*disk_->store);
-    if (disk_->store->broken()) return OnBrokenDisk();
-    After(context().rng.Between(1 * kMicrosecond, 50 * kMicrosecond),
-          [this, then, result = std::move(result)]() mutable {
-            context().trace.Add(TraceKind::kStored, number());
-            then(std::move(result));
-          });
-  });
-}
-
 // Nobody knows what the disk holds: the process ends, and its successor reads it anew.
 void SimCoordinator::OnBrokenDisk() {
   disk_->store->SetFault(testing::StoreFault::kNone);
@@ -87,6 +94,9 @@ void SimCoordinator::OnBrokenDisk() {
 bool SimCoordinator::CarryOutSessions() {
   const SessionsActions actions = sessions_->TakeActions();
   if (actions.empty()) return false;
+  for (const auto& action : actions.find_route) {
+    sessions_->OnRoute(action.request, routes_->RouteFor(action.model, action.avoid, Now()), Now());
+  }
   for (const auto& action : actions.grant) Grant(action);
   for (const auto& action : actions.fence) Fence(action);
   for (const auto& action : actions.cancel_run) {
@@ -100,48 +110,50 @@ bool SimCoordinator::CarryOutSessions() {
     });
   }
   for (const auto& action : actions.open) Open(action);
-  for (const auto& action : actions.started) {
-    Tell(action.request, {.started = action.key});
+  for (const auto& action : actions.rebind) Rebind(action);
+  for (const auto& action : actions.started) Tell(action.client, {.started = action.key});
+  for (const auto& action : actions.restarted) {
+    context().checker->OnRestarted(*this, action);
+    context().trace.Add(TraceKind::kRestarted, number(), action.to.session.value(),
+                        action.to.epoch.value());
   }
   for (const auto& action : actions.run) StartRun(action);
   for (const auto& action : actions.deliver) {
-    Tell(action.request, {.index = action.index, .token = action.token});
+    Tell(action.client, {.index = action.index, .token = action.token});
   }
   for (const auto& action : actions.finish) Finish(action);
   for (const auto& action : actions.end) End(action);
+  for (const auto& action : actions.forget) payloads_.erase(action.request);
   return true;
 }
 
 void SimCoordinator::OnGenerate(SimClient* client, Stream* stream, const GenerateWords& words) {
   const RequestId request(++requests_);
   context().trace.Add(TraceKind::kGenerate, number(), request.value());
-  const absl::StatusOr<Route> route = routes_->RouteFor("", Now());
-  callers_[request] = {.client = client, .stream = stream, .words = words};
-  if (!route.ok()) {
-    Tell(request, {.ended = true, .status = route.status()});
-    callers_.erase(request);
-    cluster_->network.HangUp(stream, 1);
-    return;
-  }
-  callers_[request].route = *route;
+  callers_[request] = {.client = client, .stream = stream};
+  payloads_[request] = {.words = words};
   cluster_->network.OnEnd(stream, 1, [this, request] {
     context().trace.Add(TraceKind::kClientGone, number(), request.value());
+    callers_.erase(request);
     sessions_->OnCancel(request, Now());
   });
   sessions_->OnGenerate({.request = request,
-                         .route = *route,
                          .prompt_tokens = static_cast<uint32_t>(words.prompt.size()),
                          .new_tokens_max = static_cast<uint32_t>(words.new_tokens_max),
-                         .budget = words.budget},
+                         .budget = words.budget,
+                         .identity = {.tenant = "t",
+                                      .key = words.key,
+                                      .digest = words.digest,
+                                      .session = words.session},
+                         .tokens_held = words.tokens_held},
                         Now());
 }
 
 void SimCoordinator::StartProbe(const RouteActions::Probe& action) {
   const RequestId request(++requests_);
-  Caller& caller = callers_[request];
-  caller.probe = action.number;
-  caller.route = action.route;
-  caller.words = {.prompt = {0}, .new_tokens_max = 1, .budget = absl::Seconds(60)};
+  payloads_[request] = {.words = {.prompt = {0}, .new_tokens_max = 1, .budget = absl::Seconds(60)},
+                        .probe = action.number,
+                        .probe_plan = action.plan};
   sessions_->OnGenerate({.request = request,
                          .route = action.route,
                          .prompt_tokens = 1,
@@ -150,28 +162,66 @@ void SimCoordinator::StartProbe(const RouteActions::Probe& action) {
                         Now());
 }
 
+void SimCoordinator::Rebind(const SessionsActions::Rebind& action) {
+  if (!action.from || *action.from == action.to) return;
+  Dismiss(*action.from, MakeFailure(FailureKind::kCancelled, "another call listens now"), 0);
+}
+
 void SimCoordinator::Grant(const SessionsActions::Grant& action) {
-  const AttemptGrant grant{.session = action.session.value_or(SessionId()),
-                           .plan = action.plan,
-                           .route = action.route,
-                           .budget = action.budget};
+  AttemptGrant grant{.session = action.session.value_or(SessionId()),
+                     .plan = action.plan,
+                     .route = action.route,
+                     .budget = action.budget,
+                     .tokens_max = action.tokens_max};
+  if (action.previous) grant.previous = ToRecord(*action.previous);
+  const RequestIdentity identity{.tenant = action.identity.tenant,
+                                 .key = action.identity.key,
+                                 .digest = action.identity.digest,
+                                 .session = action.identity.session};
+  const auto payload = payloads_.find(action.request);
+  const bool poisonous = payload != payloads_.end() && payload->second.words.poisonous;
   Store(
-      [this, grant](testing::MemoryStore& store) {
-        absl::StatusOr<AttemptKey> key = store.CreateAndGrant(term_, grant);
-        context().checker->OnGranted(term_, key);
-        return key;
+      [this, grant, identity, poisonous, go_on = action.session.has_value()](
+          testing::MemoryStore& store) -> absl::StatusOr<Admission> {
+        absl::StatusOr<Admission> admission = Admission();
+        if (!go_on) {
+          admission = store.Admit(term_, grant, identity);
+        } else if (const auto epoch = store.GrantEpoch(term_, grant); epoch.ok()) {
+          admission->key = {grant.session, *epoch};
+          admission->granted = true;
+        } else {
+          admission = epoch.status();
+        }
+        context().trace.Add(TraceKind::kGrant, number(),
+                            admission.ok() ? admission->key.session.value() : 0,
+                            admission.ok() ? admission->key.epoch.value() : 0);
+        context().checker->OnGranted(*this, store, identity, grant, admission);
+        if (admission.ok() && poisonous) cluster_->poisonous.insert(admission->key.session);
+        return admission;
       },
-      [this, request = action.request](const absl::StatusOr<AttemptKey>& key) {
-        sessions_->OnGranted(request, key, Now());
+      [this, request = action.request](const absl::StatusOr<Admission>& admission) {
+        if (!admission.ok()) {
+          sessions_->OnGranted(request, admission.status(), Now());
+          return;
+        }
+        Admitted admitted{.key = admission->key,
+                          .granted = admission->granted,
+                          .known = admission->known,
+                          .tokens = admission->tokens};
+        if (admission->outcome) admitted.outcome = FromRecord(*admission->outcome);
+        sessions_->OnGranted(request, admitted, Now());
       });
 }
 
 void SimCoordinator::Fence(const SessionsActions::Fence& action) {
+  context().checker->OnFenceSent(*this, action);
   SimNode* const node = cluster_->NodeNamed(action.to.node);
-  const FenceOrder order = {.session = action.key.session,
-                            .epoch = action.key.epoch,
-                            .term = term_,
-                            .reason = action.kind};
+  FenceOrder order = {.session = action.key.session,
+                      .epoch = action.key.epoch,
+                      .term = term_,
+                      .reason = action.kind,
+                      .incarnation = action.to.incarnation};
+  order.capability = FenceCapability(keys_[action.to.peer()], order);
   cluster_->network.Call<FenceReply>(
       this, node, kFenceTimeout,
       [node, order](std::function<void(absl::StatusOr<FenceReply>)> reply) {
@@ -193,18 +243,22 @@ void SimCoordinator::Fence(const SessionsActions::Fence& action) {
 }
 
 void SimCoordinator::Open(const SessionsActions::Open& action) {
+  context().checker->OnOpenSent(action);
   SimNode* const node = cluster_->NodeNamed(action.to.node);
-  const Route& route = callers_.at(action.request).route;
-  const OpenAttempt open = {.key = action.key,
-                            .term = term_,
-                            .incarnation = action.to.incarnation,
-                            .recipe = {.model_id = route.model_id,
-                                       .numerics_id = route.numerics_id,
-                                       .plan_epoch = route.plan},
-                            .stage_index = static_cast<uint32_t>(action.stage),
-                            .route = route.stages,
-                            .tokens_max = static_cast<int32_t>(action.tokens_max),
-                            .budget = action.budget};
+  const Route& route = action.route;
+  OpenAttempt open = {.key = action.key,
+                      .term = term_,
+                      .incarnation = action.to.incarnation,
+                      .recipe = {.model_id = route.model_id,
+                                 .numerics_id = route.numerics_id,
+                                 .plan_epoch = route.plan},
+                      .stage_index = static_cast<uint32_t>(action.stage),
+                      .route = route.stages,
+                      .tokens_max = static_cast<int32_t>(action.tokens_max),
+                      .budget = action.budget,
+                      .open_seq = action.open_seq};
+  open.capability = OpenCapability(keys_[action.to.peer()], open);
+  if (action.stage == 0) head_capabilities_[action.key] = open.capability;
   cluster_->network.Call<OpenReply>(
       this, node, std::min(kOpenTimeout, ToSim(action.budget)),
       [node, open](std::function<void(absl::StatusOr<OpenReply>)> reply) {
@@ -220,7 +274,7 @@ void SimCoordinator::Open(const SessionsActions::Open& action) {
 
 void SimCoordinator::StartRun(const SessionsActions::Run& action) {
   SimNode* const node = cluster_->NodeNamed(action.head.node);
-  const GenerateWords& words = callers_.at(action.request).words;
+  const GenerateWords& words = payloads_.at(action.request).words;
   RunOrder order = {.run = {.key = action.key,
                             .prompt = words.prompt,
                             .delivered = action.delivered,
@@ -229,6 +283,7 @@ void SimCoordinator::StartRun(const SessionsActions::Run& action) {
                             .budget = action.budget},
                     .term = term_,
                     .incarnation = action.head.incarnation,
+                    .capability = head_capabilities_[action.key],
                     .asker = this};
   Stream* const stream = cluster_->network.Dial(this, node);
   runs_[action.key] = stream;
@@ -270,15 +325,13 @@ void SimCoordinator::OnRunEnd(Stream* stream, const AttemptKey& key, const absl:
 }
 
 void SimCoordinator::Finish(const SessionsActions::Finish& action) {
-  const AttemptRecord record{.state = ToState(action.outcome),
-                             .prompt_tokens = action.prompt_tokens,
-                             .tokens = action.tokens,
-                             .kind = action.kind,
-                             .detail = action.detail};
+  const AttemptRecord record = ToRecord(action.record);
   Store(
-      [this, record, key = action.key](testing::MemoryStore& store) {
-        absl::StatusOr<AttemptRecord> stored = store.FinishAttempt(term_, key, record, {});
-        context().checker->OnFinished(term_, key, record, stored);
+      [this, record, key = action.key, tokens = action.tokens](testing::MemoryStore& store) {
+        absl::StatusOr<AttemptRecord> stored = store.FinishAttempt(term_, key, record, tokens);
+        context().trace.Add(TraceKind::kFinish, number(), key.session.value(),
+                            static_cast<uint64_t>(record.state));
+        context().checker->OnFinished(*this, key, record, stored);
         return stored;
       },
       [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
@@ -291,26 +344,32 @@ void SimCoordinator::Finish(const SessionsActions::Finish& action) {
 }
 
 void SimCoordinator::End(const SessionsActions::End& action) {
-  const auto found = callers_.find(action.request);
-  if (found == callers_.end()) return;
-  Caller caller = found->second;
-  if (caller.client == nullptr) {
-    callers_.erase(found);
-    routes_->OnProbeDone(caller.route.plan, caller.probe, action.status, Now());
+  const auto payload = payloads_.find(action.request);
+  if (payload != payloads_.end() && payload->second.probe != 0) {
+    routes_->OnProbeDone(payload->second.probe_plan, payload->second.probe, action.status, Now());
     return;
   }
-  Tell(action.request, {.ended = true, .status = action.status, .tokens = action.result.tokens});
-  callers_.erase(action.request);
-  cluster_->network.HangUp(caller.stream, 1);
+  Dismiss(action.client, action.status, action.result.tokens);
 }
 
-void SimCoordinator::Tell(RequestId request, ClientWords words) {
-  const auto found = callers_.find(request);
-  if (found == callers_.end() || found->second.client == nullptr) return;
-  SimClient* const client = found->second.client;
+void SimCoordinator::Dismiss(RequestId client, const absl::Status& status, uint32_t tokens) {
+  const auto found = callers_.find(client);
+  if (found == callers_.end()) return;
   Stream* const stream = found->second.stream;
-  cluster_->network.Send(
-      stream, 1, [client, stream, words = std::move(words)] { client->OnWords(stream, words); });
+  Tell(client, {.ended = true, .status = status, .tokens = tokens});
+  callers_.erase(client);
+  cluster_->network.HangUp(stream, 1);
+}
+
+void SimCoordinator::Tell(RequestId client, ClientWords words) {
+  const auto found = callers_.find(client);
+  if (found == callers_.end()) return;
+  SimClient* const listener = found->second.client;
+  Stream* const stream = found->second.stream;
+  words.teller = number();
+  cluster_->network.Send(stream, 1, [listener, stream, words = std::move(words)] {
+    listener->OnWords(stream, words);
+  });
 }
 
 }  // namespace shardline::sim

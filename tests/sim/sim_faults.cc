@@ -36,11 +36,13 @@ void SimWorld::Apply(const Fault& fault) {
     case FaultKind::kMisshapen:
     case FaultKind::kDeviceLost:
     case FaultKind::kRebirth:
+    case FaultKind::kForge:
       return ApplyToNode(
           fault, cluster_.nodes[static_cast<size_t>(fault.node) % cluster_.nodes.size()].get());
     case FaultKind::kCut:
     case FaultKind::kPartition:
     case FaultKind::kReset:
+    case FaultKind::kHalfReset:
     case FaultKind::kDelay:
     case FaultKind::kDropFrames:
     case FaultKind::kRepeatFrames:
@@ -75,6 +77,9 @@ void SimWorld::ApplyToNode(const Fault& fault, SimNode* node) {
       return;
     case FaultKind::kRebirth:
       node->BreakJoin();
+      return;
+    case FaultKind::kForge:
+      node->TakeForged(fault.amount);
       return;
     default:
       break;
@@ -123,6 +128,14 @@ void SimWorld::ApplyToWires(const Fault& fault) {
   }
   if (a == b) return;
   if (fault.kind == FaultKind::kReset) return network.ResetBetween(*a, *b);
+  if (fault.kind == FaultKind::kHalfReset) {
+    const auto from = static_cast<size_t>(fault.node) % cluster_.nodes.size();
+    const auto to = static_cast<size_t>(fault.other) % cluster_.nodes.size();
+    if (cluster_.nodes[from]->alive()) {
+      cluster_.nodes[from]->BreakLinksTo(cluster_.nodes[to]->id());
+    }
+    return;
+  }
   if (fault.kind == FaultKind::kCut) {
     network.Cut(*a, *b);
     Undo(fault.length, [&network, a, b] { network.Mend(*a, *b); });

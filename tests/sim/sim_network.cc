@@ -22,6 +22,7 @@ SimTime SimNetwork::Delay(const SimProcess& from, const SimProcess& to) {
 Stream* SimNetwork::Dial(SimProcess* a, SimProcess* b) {
   streams_.push_back(std::make_unique<Stream>());
   Stream* stream = streams_.back().get();
+  stream->id_ = streams_.size();
   stream->ends_[0].process = a;
   stream->ends_[0].life = a->life();
   stream->ends_[1].process = b;

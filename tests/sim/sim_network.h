@@ -41,6 +41,8 @@ class Stream {
  public:
   using OnEnd = absl::AnyInvocable<void()>;
 
+  // Never used twice in a simulation.
+  uint64_t id() const { return id_; }
   // As this end sees it.
   bool open(int end) const { return ends_[end].open; }
 
@@ -58,6 +60,7 @@ class Stream {
     SimTime last_arrival = 0;
   };
 
+  uint64_t id_ = 0;
   End ends_[2];
   Pipe pipes_[2];  // By sending end.
   bool reset_ = false;

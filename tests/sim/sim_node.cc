@@ -23,6 +23,29 @@ SimCluster::SimCluster(SimContext* sim) : context(sim), network(sim) {}
 
 SimCluster::~SimCluster() = default;
 
+namespace {
+
+std::string Signature(uint64_t key, std::initializer_list<uint64_t> fields) {
+  uint64_t hash = key;
+  for (const uint64_t field : fields) hash = Rng(hash ^ field).Next();
+  return std::string(reinterpret_cast<const char*>(&hash), sizeof(hash));
+}
+
+}  // namespace
+
+std::string OpenCapability(uint64_t key, const OpenAttempt& open) {
+  return Signature(key,
+                   {1, open.key.session.value(), open.key.epoch.value(), open.term.value(),
+                    open.incarnation.value(), open.recipe.plan_epoch.value(), open.stage_index,
+                    open.route.size(), static_cast<uint64_t>(open.tokens_max),
+                    static_cast<uint64_t>(absl::ToInt64Nanoseconds(open.budget)), open.open_seq});
+}
+
+std::string FenceCapability(uint64_t key, const FenceOrder& order) {
+  return Signature(key, {2, order.session.value(), order.epoch.value(), order.term.value(),
+                         order.incarnation.value()});
+}
+
 SimNode* SimCluster::NodeNamed(const NodeId& id) const {
   for (const std::unique_ptr<SimNode>& node : nodes) {
     if (node->id() == id) return node.get();
@@ -39,6 +62,10 @@ void SimNode::Start() {
   BeginLife();
   boot_id_ = absl::StrCat("boot-", options_.number, "-", life());
   incarnation_ = Incarnation();
+  key_ = 0;
+  floor_ = SessionId();
+  pulses_ = std::make_unique<PulseCore>(PulseOptions());
+  hearing_ = std::make_unique<PulseHearing>(PulseOptions());
   join_pause_ = kJoinPauseMin;
   Join();
 }
@@ -55,14 +82,19 @@ void SimNode::Kill(bool silent) {
   device_.reset();
   links_out_.clear();
   links_in_.clear();
+  newest_in_.clear();
   runs_.clear();
+  pulses_.reset();
+  hearing_.reset();
+  pulse_streams_.clear();
+  pulse_peers_.clear();
   join_ = nullptr;
   cluster_->network.OnDeath(*this);
 }
 
 void SimNode::OnWake() {
-  if (stage_ == nullptr) return;
-  stage_->OnTick(Now());
+  pulses_->OnTick(Now());
+  if (stage_ != nullptr) stage_->OnTick(Now());
   if (head_ != nullptr) head_->OnTick(Now());
   Drain();
 }
@@ -91,7 +123,8 @@ void SimNode::SayHello(Stream* stream) {
                   .version = "sim",
                   .address = options_.id.value(),
                   .boot_id = boot_id_,
-                  .incarnation = incarnation_};
+                  .incarnation = incarnation_,
+                  .term_seen = obeyed_};
   std::optional<ShardReport> holds;
   if (wanted_) holds = ReportOf(*wanted_, held_ ? ShardState::kLoaded : ShardState::kLoading);
   SimCoordinator* const coordinator = joined_;
@@ -145,21 +178,47 @@ void SimNode::Beat(Stream* stream) {
     beat.kv_pages_total = static_cast<uint32_t>(stage_->kv().pages_total());
     beat.kv_pages_free = static_cast<uint32_t>(stage_->kv().pages_free());
   }
+  for (const SilentPeer& peer : pulses_->Silent(Now())) {
+    beat.peers.push_back({.peer = peer.peer, .silent = peer.silent});
+  }
+  for (const SilentPeer& peer : hearing_->Silent(Now())) {
+    beat.peers.push_back({.peer = peer.peer, .silent = peer.silent});
+  }
   SimCoordinator* const coordinator = joined_;
   cluster_->network.Send(stream, 0,
                          [coordinator, stream, beat] { coordinator->OnNodeBeat(stream, beat); });
   After(kHeartbeat, [this, stream] { Beat(stream); });
 }
 
-void SimNode::OnBeatReply(uint64_t number) {
+void SimNode::OnBeatReply(const BeatReplyWords& reply) {
   heard_ = context().queue.now();
-  echo_ = number;
+  echo_ = reply.number;
+  floor_ = std::max(floor_, reply.floor);
+  if (stage_ == nullptr) return;
+  stage_->OnFloor(reply.term, reply.floor);
+  const std::vector<AttemptKey> over =
+      stage_->OnLiveAttempts(reply.term, reply.as_of, reply.live, Now());
+  for (const AttemptKey& key : over) {
+    context().checker->OnFenceObeyed(*this, key.session, key.epoch);
+    if (head_ != nullptr) head_->OnFence(key.session, key.epoch, FailureKind::kNone, Now());
+  }
+  Drain();
 }
 
 void SimNode::OnWelcome(const WelcomeWords& welcome) {
   context().trace.Add(TraceKind::kWelcome, number(), welcome.incarnation.value());
+  if (welcome.term < obeyed_) {
+    // Its ledger is an old one.
+    Stream* const stream = join_;
+    cluster_->network.HangUp(stream, 0);
+    OnJoinEnd(stream);
+    return;
+  }
+  obeyed_ = welcome.term;
   heard_ = context().queue.now();
   const bool first = !std::exchange(welcomed_, true);
+  key_ = welcome.key;
+  floor_ = std::max(floor_, welcome.floor);
   if (welcome.incarnation != incarnation_) {
     EndLifeOfShard("the coordinator has started this node anew");
     incarnation_ = welcome.incarnation;
@@ -191,6 +250,13 @@ void SimNode::OnLoad(const ShardOrder& order) {
   context().trace.Add(TraceKind::kLoad, number(), order.plan.value());
   if (wanted_ == order) return;
   if (wanted_ && order.plan < wanted_->plan) return;
+  if (wanted_ && held_ && wanted_->layers == order.layers && wanted_->kv_pages == order.kv_pages) {
+    wanted_ = order;
+    EndLifeOfShard("another plan is in force");
+    StartLife();
+    Report(ShardState::kLoaded);
+    return;
+  }
   DropShard("another shard is being loaded");
   wanted_ = order;
   Report(ShardState::kLoading);
@@ -219,15 +285,19 @@ void SimNode::StartLife() {
   const Recipe recipe = {.model_id = ModelId("sha256:sim"),
                          .numerics_id = NumericsId("hash-1"),
                          .plan_epoch = wanted_->plan};
-  stage_ = std::make_unique<StageCore>(StageOptions{.node = options_.id,
-                                                    .incarnation = incarnation_,
-                                                    .recipe = recipe,
-                                                    .layers = wanted_->layers,
-                                                    .layers_total = kLayersTotal,
-                                                    .is_head = wanted_->is_head,
-                                                    .hidden_dim = kHiddenDim,
-                                                    .pages_total = wanted_->kv_pages,
-                                                    .context_tokens_max = 64});
+  stage_ = std::make_unique<StageCore>(
+      StageOptions{.node = options_.id,
+                   .incarnation = incarnation_,
+                   .recipe = recipe,
+                   .layers = wanted_->layers,
+                   .layers_total = kLayersTotal,
+                   .is_head = wanted_->is_head,
+                   .hidden_dim = kHiddenDim,
+                   .pages_total = wanted_->kv_pages,
+                   .context_tokens_max = 64,
+                   .resume_timeout = options_.resume_timeout,
+                   .floor = floor_,
+                   .authorise = [this](const OpenAttempt& open) { return Authorise(open); }});
   if (wanted_->is_head) {
     head_ = std::make_unique<HeadCore>(HeadOptions{.node = options_.id,
                                                    .layers = wanted_->layers,
@@ -237,6 +307,12 @@ void SimNode::StartLife() {
                                                    .chunk_tokens_max = options_.chunk_tokens_max});
   }
   context().checker->OnShardLife(number(), incarnation_);
+}
+
+absl::Status SimNode::Authorise(const OpenAttempt& open) const {
+  const bool known = open.capability == OpenCapability(key_, open);
+  if (known || !options_.capabilities) return absl::OkStatus();
+  return MakeFailure(FailureKind::kUnauthorised, "the capability is not the coordinator's");
 }
 
 void SimNode::EndLifeOfShard(const std::string& reason) {
@@ -250,8 +326,10 @@ void SimNode::EndLifeOfShard(const std::string& reason) {
   for (auto& [peer, stream] : links_in_) cluster_->network.HangUp(stream, 1);
   for (auto& [peer, link] : links_out_) {
     if (link.stream != nullptr) cluster_->network.HangUp(link.stream, 0);
+    pulses_->OnPeerGone(peer, Now());
   }
   links_in_.clear();
+  newest_in_.clear();
   links_out_.clear();
   while (!runs_.empty()) EndRun(runs_.begin()->first, status, nullptr);
   stage_.reset();
@@ -280,6 +358,10 @@ void SimNode::ServeOpen(const OpenAttempt& open,
 void SimNode::ServeFence(const FenceOrder& order,
                          const std::function<void(absl::StatusOr<FenceReply>)>& reply) {
   context().trace.Add(TraceKind::kFence, number(), order.session.value(), order.epoch.value());
+  if (options_.capabilities && order.capability != FenceCapability(key_, order)) {
+    return reply(
+        MakeFailure(FailureKind::kUnauthorised, "the capability is not the coordinator's"));
+  }
   if (stage_ == nullptr) return reply(FenceReply{});
   const uint64_t ignored = stage_->stats().fences_ignored;
   const FenceReply answer = stage_->Fence(order.session, order.epoch, order.term, Now());
@@ -309,7 +391,7 @@ void SimNode::ServeRun(RunOrder order, Stream* stream) {
                             "this node holds no head"));
   }
   const absl::StatusOr<const OpenAttempt*> open =
-      stage_->CheckRun(key, order.term, order.incarnation);
+      stage_->CheckRun(key, order.term, order.incarnation, order.capability);
   if (!open.ok()) return fail(open.status());
   order.run.route = (*open)->route;
   order.run.tokens_max = (*open)->tokens_max;

@@ -15,6 +15,8 @@
 
 #include "coordinator/membership/node_facts.h"
 #include "coordinator/routing/route_table.h"
+#include "node/pulse/pulse_core.h"
+#include "node/pulse/pulse_hearing.h"
 #include "node/rounds/head_core.h"
 #include "node/stage/stage_core.h"
 #include "tests/sim/sim_cluster.h"
@@ -28,6 +30,8 @@ struct SimNodeOptions {
   int rate_ppm = 0;
   int32_t kv_pages = 16;
   int32_t chunk_tokens_max = 8;
+  absl::Duration resume_timeout = absl::Seconds(1);
+  bool capabilities = true;
 };
 
 class SimNode final : public SimProcess {
@@ -40,6 +44,10 @@ class SimNode final : public SimProcess {
   // Its Join stream breaks, at both ends or at its own alone.
   void BreakJoin();
   void AbandonJoin();
+  // What a stranger may send who knows the protocol but no key: 0 other content under a step that
+  // was taken, 1 a step far ahead, 2 a step of the next epoch, 3 the next step from another
+  // sender, 4 an OPEN, 5 a FENCE.
+  void TakeForged(int64_t kind);
 
   // From the coordinator, by call.
   void ServeOpen(const OpenAttempt& open,
@@ -51,18 +59,30 @@ class SimNode final : public SimProcess {
 
   // From the coordinator, on the Join stream.
   void OnWelcome(const WelcomeWords& welcome);
-  void OnBeatReply(uint64_t number);
+  void OnBeatReply(const BeatReplyWords& reply);
   void OnLoad(const ShardOrder& order);
   void OnUnload(PlanEpoch plan);
   void OnRefused(Stream* stream);
 
   // From a peer, on a link; this node is end 1.
-  void OnLinkHello(Stream* stream, const StagePeer& from, const StagePeer& to,
-                   const Recipe& recipe);
-  void OnLinkBundle(Stream* stream, const StagePeer& from, StageBundle bundle);
+  void OnLinkHello(Stream* stream, const StagePeer& from, const StagePeer& to, const Recipe& recipe,
+                   uint64_t connection);
+  // Frames of older connections arrive, too: to drop them is the core's matter.
+  void OnLinkBundle(const StagePeer& from, const StagePeer& to, StageBundle bundle);
+  void OnLinkInspect(const StagePeer& from, const StagePeer& to,
+                     const std::vector<InspectRow>& rows);
   // From a peer, on a link that this node dialled.
   void OnLinkWelcome(const StagePeer& peer, Stream* stream);
   void OnLinkFailure(const StagePeer& peer, Stream* stream, RowFailure failure);
+  void OnLinkStatus(const StagePeer& peer, Stream* stream,
+                    const std::vector<InspectStatus>& statuses);
+  // Its links to `peer` break at its own end only: what is on its way may still arrive.
+  void BreakLinksTo(const NodeId& peer);
+
+  // From a peer, on a pulse stream that it dialled.
+  void OnPulseBeat(Stream* stream, uint64_t stream_id, const StagePeer& from, const StagePeer& to,
+                   const PulseBeat& beat, PulseConnection connection);
+  void OnPulseAnswer(PulseConnection connection, const PulseBeat& answer);
 
   const NodeId& id() const { return options_.id; }
   Incarnation incarnation() const { return incarnation_; }
@@ -79,7 +99,7 @@ class SimNode final : public SimProcess {
     std::deque<StageBundle> waiting;
     SimTime dial_after = 0;
     SimTime pause = 0;
-    SimTime connecting_since = 0;
+    uint64_t connection = 0;
     std::optional<StageBundle> overtaken;  // Held back by a reordering wire.
   };
 
@@ -101,6 +121,7 @@ class SimNode final : public SimProcess {
   // The shard's lives.
   void OnLoaded(const ShardOrder& order);
   void StartLife();
+  absl::Status Authorise(const OpenAttempt& open) const;
   void EndLifeOfShard(const std::string& reason);
   void DropShard(const std::string& reason);
 
@@ -109,14 +130,21 @@ class SimNode final : public SimProcess {
   void CarryOut(StageActions actions);
   void CarryOut(HeadActions actions);
   void Submit(ComputeJob job);
+  void PoisonedBy(const ComputeJob& job);
   void SendForward(Forward forward);
   absl::Status SendOn(const StagePeer& peer, StageBundle bundle);
+  Link& LinkTo(const StagePeer& peer);
   void Dial(const StagePeer& peer, Link& link);
   void Transmit(const StagePeer& peer, Link& link, StageBundle bundle);
   void TransmitOnce(const StagePeer& peer, Link& link, StageBundle bundle);
   void OnLinkEnd(const StagePeer& peer, Stream* stream);
+  void Redial(const RouteStage& stage);
+  void SendInspect(const Inspect& inspect);
+  void SendAnswer(const InspectAnswer& answer);
   void SendRefusal(const Refusal& refusal);
   void EndRun(const AttemptKey& key, const absl::Status& status, const AttemptEnd* end);
+  bool CarryOutPulses();
+  PulseBeat Progress(uint64_t number, uint64_t echo) const;
   StagePeer self() const { return {options_.id, incarnation_}; }
 
   SimCluster* const cluster_;
@@ -125,6 +153,9 @@ class SimNode final : public SimProcess {
   // Of the process.
   std::string boot_id_;
   Incarnation incarnation_;
+  Term obeyed_;  // On its disk: it outlives the process.
+  uint64_t key_ = 0;
+  SessionId floor_;
   std::optional<ShardOrder> wanted_;
   bool held_ = false;
   uint64_t load_ticket_ = 0;
@@ -145,7 +176,13 @@ class SimNode final : public SimProcess {
   std::unique_ptr<HeadCore> head_;
   std::map<StagePeer, Link> links_out_;
   std::map<StagePeer, Stream*> links_in_;
+  uint64_t connections_ = 0;
+  std::map<StagePeer, uint64_t> newest_in_;  // Connection of each peer.
   std::map<AttemptKey, Run> runs_;
+  std::unique_ptr<PulseCore> pulses_;
+  std::unique_ptr<PulseHearing> hearing_;
+  std::map<PulseConnection, Stream*> pulse_streams_;
+  std::map<PulseConnection, StagePeer> pulse_peers_;
 };
 
 }  // namespace shardline::sim

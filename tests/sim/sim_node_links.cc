@@ -16,19 +16,20 @@ constexpr SimTime kLinkPauseMax = 1 * kSecond;
 }  // namespace
 
 void SimNode::Drain() {
-  if (stage_ == nullptr) return;
   while (true) {
-    StageActions stage = stage_->TakeActions();
+    StageActions stage;
     HeadActions head;
+    if (stage_ != nullptr) stage = stage_->TakeActions();
     if (head_ != nullptr) head = head_->TakeActions();
-    if (stage.empty() && head.empty()) break;
+    const bool pulsed = CarryOutPulses();
+    if (stage.empty() && head.empty() && !pulsed) break;
     CarryOut(std::move(stage));
     CarryOut(std::move(head));
   }
-  Instant wake = stage_->NextWake();
+  Instant wake = pulses_->NextWake();
+  if (stage_ != nullptr) wake = std::min(wake, stage_->NextWake());
   if (head_ != nullptr) wake = std::min(wake, head_->NextWake());
   WakeAt(wake);
-  context().checker->OnNodeEvent(*this);
 }
 
 void SimNode::CarryOut(StageActions actions) {
@@ -38,7 +39,10 @@ void SimNode::CarryOut(StageActions actions) {
   }
   for (Forward& forward : actions.forwards) SendForward(std::move(forward));
   for (StageBundle& bundle : actions.returns) head_->OnReturn(std::move(bundle), Now());
+  for (const InspectAnswer& answer : actions.answers) SendAnswer(answer);
   for (const Refusal& refusal : actions.refusals) SendRefusal(refusal);
+  for (const Inspect& inspect : actions.inspects) SendInspect(inspect);
+  for (const RouteStage& stage : actions.redials) Redial(stage);
 }
 
 void SimNode::CarryOut(HeadActions actions) {
@@ -46,6 +50,7 @@ void SimNode::CarryOut(HeadActions actions) {
   for (StageBundle& step : actions.steps) {
     context().checker->OnRowsArrive(*this, step);
     stage_->OnBundle({}, std::move(step), Now());
+    context().checker->OnRowsTaken(*this);
   }
   for (const TokenOut& token : actions.tokens) {
     const auto it = runs_.find(token.key);
@@ -68,6 +73,7 @@ void SimNode::Submit(ComputeJob job) {
             TraceKind::kJob, number(), running.id,
             running.slices.empty() ? 1000 : running.slices.front().key.step.value());
         if (life == shard_life_) context().checker->OnJobWrites(*this, running);
+        PoisonedBy(running);
       },
       [this, life = shard_life_](const ComputeJob& ended, ComputeDone done) {
         if (life != shard_life_ || stage_ == nullptr) return;
@@ -92,7 +98,7 @@ void SimNode::SendForward(Forward forward) {
 }
 
 absl::Status SimNode::SendOn(const StagePeer& peer, StageBundle bundle) {
-  Link& link = links_out_[peer];
+  Link& link = LinkTo(peer);
   if (link.phase == LinkPhase::kOpen) {
     Transmit(peer, link, std::move(bundle));
     return absl::OkStatus();
@@ -107,26 +113,46 @@ absl::Status SimNode::SendOn(const StagePeer& peer, StageBundle bundle) {
   return absl::OkStatus();
 }
 
+SimNode::Link& SimNode::LinkTo(const StagePeer& peer) {
+  const auto found = links_out_.find(peer);
+  if (found != links_out_.end()) return found->second;
+  // A life that has ended takes no link any more.
+  std::erase_if(links_out_, [&](const auto& link) {
+    const bool over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
+    if (over) pulses_->OnPeerGone(link.first, Now());
+    return over;
+  });
+  pulses_->OnPeerWanted(peer, peer.node.value(), Now());
+  return links_out_[peer];
+}
+
 void SimNode::Dial(const StagePeer& peer, Link& link) {
   SimNode* const other = cluster_->NodeNamed(peer.node);
   link.phase = LinkPhase::kConnecting;
   link.stream = cluster_->network.Dial(this, other);
+  link.connection = ++connections_;
   Stream* const stream = link.stream;
   cluster_->network.OnEnd(stream, 0, [this, peer, stream] { OnLinkEnd(peer, stream); });
   cluster_->network.Send(stream, 0,
-                         [other, stream, from = self(), peer, recipe = stage_->options().recipe] {
-                           other->OnLinkHello(stream, from, peer, recipe);
+                         [other, stream, from = self(), peer, recipe = stage_->options().recipe,
+                          connection = link.connection] {
+                           other->OnLinkHello(stream, from, peer, recipe, connection);
                          });
 }
 
 void SimNode::OnLinkHello(Stream* stream, const StagePeer& from, const StagePeer& to,
-                          const Recipe& recipe) {
+                          const Recipe& recipe, uint64_t connection) {
   context().trace.Add(TraceKind::kLinkHello, number(), from.incarnation.value());
   if (stage_ == nullptr || to != self() || recipe != stage_->options().recipe) {
     cluster_->network.HangUp(stream, 1);
     return;
   }
+  if (!stage_->OnLinkAccepted(from, connection).ok()) {
+    cluster_->network.HangUp(stream, 1);
+    return;
+  }
   links_in_[from] = stream;
+  newest_in_[from] = connection;
   cluster_->network.OnEnd(stream, 1, [this, from, stream] {
     const auto it = links_in_.find(from);
     if (it != links_in_.end() && it->second == stream) links_in_.erase(it);
@@ -145,6 +171,8 @@ void SimNode::OnLinkWelcome(const StagePeer& peer, Stream* stream) {
   for (StageBundle& bundle : std::exchange(link.waiting, {})) {
     Transmit(peer, link, std::move(bundle));
   }
+  stage_->OnLinkUp(peer, Now());
+  Drain();
 }
 
 // What a wire that loses, repeats and reorders does to a frame. TCP and the link's sequence
@@ -166,6 +194,7 @@ void SimNode::Transmit(const StagePeer& peer, Link& link, StageBundle bundle) {
 
 void SimNode::TransmitOnce(const StagePeer& peer, Link& link, StageBundle bundle) {
   SimNode* other = cluster_->NodeNamed(peer.node);
+  bundle.connection = link.connection;
   const Wire& wire = cluster_->network.wire(*this, *other);
   if (wire.misroute_per_mille > 0 && context().rng.Chance(wire.misroute_per_mille)) {
     other = cluster_->nodes[context().rng.Below(cluster_->nodes.size())].get();
@@ -181,18 +210,23 @@ void SimNode::TransmitOnce(const StagePeer& peer, Link& link, StageBundle bundle
   }
   Stream* const stream = link.stream;
   cluster_->network.Send(stream, 0,
-                         [other, stream, from = self(), bundle = std::move(bundle)]() mutable {
-                           other->OnLinkBundle(stream, from, std::move(bundle));
+                         [other, peer, from = self(), bundle = std::move(bundle)]() mutable {
+                           other->OnLinkBundle(from, peer, std::move(bundle));
                          });
 }
 
-void SimNode::OnLinkBundle(Stream* stream, const StagePeer& from, StageBundle bundle) {
-  const auto it = links_in_.find(from);
-  if (stage_ == nullptr || it == links_in_.end() || it->second != stream) return;
+void SimNode::OnLinkBundle(const StagePeer& from, const StagePeer& to, StageBundle bundle) {
+  if (stage_ == nullptr || to != self()) return;
   context().trace.Add(TraceKind::kBundle, number(), bundle.rows.front().key.attempt.session.value(),
                       bundle.rows.front().key.step.value());
   context().checker->OnRowsArrive(*this, bundle);
+  const uint64_t connection = bundle.connection;
+  const uint64_t shut_out = stage_->stats().bundles_shut_out;
   stage_->OnBundle(from, std::move(bundle), Now());
+  context().checker->OnRowsTaken(*this);
+  if (connection < newest_in_[from]) {
+    context().checker->OnOldConnection(*this, stage_->stats().bundles_shut_out > shut_out);
+  }
   Drain();
 }
 
@@ -212,11 +246,70 @@ void SimNode::OnLinkEnd(const StagePeer& peer, Stream* stream) {
   Link& link = it->second;
   link.phase = LinkPhase::kIdle;
   link.stream = nullptr;
-  link.waiting.clear();
+  link.waiting.clear();  // The stage keeps what it has sent.
   link.overtaken.reset();
   link.pause = std::clamp(2 * link.pause, kLinkPauseMin, kLinkPauseMax);
   link.dial_after = context().queue.now() + link.pause;
-  stage_->OnLinkLost(peer, Now());
+  stage_->OnLinkLost(peer, MakeFailure(FailureKind::kStreamReset, "the link broke"), Now());
+  Drain();
+}
+
+void SimNode::BreakLinksTo(const NodeId& peer) {
+  for (auto& [other, link] : links_out_) {
+    if (other.node != peer || link.stream == nullptr) continue;
+    Stream* const stream = link.stream;
+    cluster_->network.Abandon(stream, 0);
+    return OnLinkEnd(other, stream);
+  }
+}
+
+void SimNode::Redial(const RouteStage& stage) {
+  const StagePeer peer = stage.peer();
+  Link& link = LinkTo(peer);
+  if (link.phase != LinkPhase::kIdle) return;
+  const SimTime wait = std::max<SimTime>(0, link.dial_after - context().queue.now());
+  After(wait, [this, peer, life = shard_life_] {
+    if (life != shard_life_) return;
+    const auto it = links_out_.find(peer);
+    if (it != links_out_.end() && it->second.phase == LinkPhase::kIdle) Dial(peer, it->second);
+  });
+}
+
+void SimNode::SendInspect(const Inspect& inspect) {
+  const StagePeer peer = inspect.to.peer();
+  const auto it = links_out_.find(peer);
+  if (it == links_out_.end() || it->second.phase != LinkPhase::kOpen) return;
+  SimNode* const other = cluster_->NodeNamed(peer.node);
+  cluster_->network.Send(it->second.stream, 0, [other, peer, from = self(), rows = inspect.rows] {
+    other->OnLinkInspect(from, peer, rows);
+  });
+}
+
+void SimNode::OnLinkInspect(const StagePeer& from, const StagePeer& to,
+                            const std::vector<InspectRow>& rows) {
+  if (stage_ == nullptr || to != self()) return;
+  context().trace.Add(TraceKind::kInspect, number(), rows.front().key.session.value(), rows.size());
+  stage_->OnInspect(from, rows, Now());
+  Drain();
+}
+
+void SimNode::SendAnswer(const InspectAnswer& answer) {
+  const auto it = links_in_.find(answer.to);
+  if (it == links_in_.end()) return;
+  SimNode* const other = cluster_->NodeNamed(answer.to.node);
+  Stream* const stream = it->second;
+  cluster_->network.Send(stream, 1, [other, stream, me = self(), statuses = answer.statuses] {
+    other->OnLinkStatus(me, stream, statuses);
+  });
+}
+
+void SimNode::OnLinkStatus(const StagePeer& peer, Stream* stream,
+                           const std::vector<InspectStatus>& statuses) {
+  const auto it = links_out_.find(peer);
+  if (it == links_out_.end() || it->second.stream != stream) return;
+  context().trace.Add(TraceKind::kStatus, number(), statuses.front().key.session.value(),
+                      statuses.front().step_next.value());
+  stage_->OnInspectReply(peer, statuses, Now());
   Drain();
 }
 

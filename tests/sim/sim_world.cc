@@ -49,11 +49,14 @@ SimCoordinatorOptions SimWorld::CoordinatorOptions(int number) const {
   SimCoordinatorOptions options;
   options.number = number;
   options.kv_pages = scenario_.kv_pages;
-  const int stages = std::min(scenario_.nodes, 3);
-  for (int i = 0; i < stages; ++i) {
-    options.ranges.push_back(
-        {.begin = kLayersTotal * i / stages, .end = kLayersTotal * (i + 1) / stages});
-    options.planned.push_back(NameOfNode(i));
+  options.replicas = scenario_.replicas;
+  for (int i = 0; i < scenario_.stages * scenario_.replicas; ++i) {
+    const int stage = i / scenario_.replicas;
+    options.shards.push_back({.node = NameOfNode(i),
+                              .layers = {.begin = kLayersTotal * stage / scenario_.stages,
+                                         .end = kLayersTotal * (stage + 1) / scenario_.stages},
+                              .is_head = stage == 0,
+                              .bytes = 100});
   }
   return options;
 }
@@ -63,7 +66,9 @@ void SimWorld::Build() {
     SimNodeOptions options{.id = NameOfNode(i),
                            .number = i,
                            .kv_pages = scenario_.kv_pages,
-                           .chunk_tokens_max = scenario_.chunk_tokens_max};
+                           .chunk_tokens_max = scenario_.chunk_tokens_max,
+                           .resume_timeout = absl::Milliseconds(scenario_.resume_ms),
+                           .capabilities = scenario_.capabilities};
     if (scenario_.clock_ppm != 0) {
       options.rate_ppm =
           static_cast<int>(context_.rng.Between(-scenario_.clock_ppm, scenario_.clock_ppm));
@@ -76,6 +81,12 @@ void SimWorld::Build() {
     cluster_.clients.push_back(
         std::make_unique<SimClient>(&cluster_, scenario_.sessions[i], static_cast<int>(i)));
   }
+  const bool attacks =
+      std::any_of(scenario_.faults.begin(), scenario_.faults.end(), [](const Fault& fault) {
+        return fault.kind == FaultKind::kForge || fault.kind == FaultKind::kMisroute ||
+               fault.kind == FaultKind::kDropFrames || fault.kind == FaultKind::kReorderFrames;
+      });
+  if (attacks) checker_.AllowAttacks();
   cluster_.coordinator()->Start();
   for (const std::unique_ptr<SimNode>& node : cluster_.nodes) node->Start();
 }
@@ -108,7 +119,7 @@ bool SimWorld::AllOver() const {
 
 bool SimWorld::Quiet() const {
   const SessionsCore* sessions = cluster_.coordinator()->sessions();
-  if (sessions == nullptr || !sessions->idle()) return false;
+  if (sessions == nullptr || !sessions->idle() || !cluster_.coordinator()->settled()) return false;
   return std::all_of(cluster_.nodes.begin(), cluster_.nodes.end(), [](const auto& node) {
     return node->stage() == nullptr || node->stage()->kv().pages_held() == 0;
   });
