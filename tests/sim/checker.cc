@@ -139,17 +139,9 @@ void Checker::OnClientToken(const SimClient& client, uint32_t index, int32_t tok
 }
 
 void Checker::OnClientEnd(const SimClient& client, const ClientWords& words) {
-  const auto& key = client.attempt();
-  const AttemptRecord* outcome = nullptr;
-  if (key) {
-    for (auto it = attempts_.lower_bound({key->session, Epoch()});
-         it != attempts_.end() && it->first.session == key->session; ++it) {
-      if (it->second.record && it->second.record->state != AttemptState::kFenced) {
-        outcome = &*it->second.record;
-      }
-    }
-  }
-  if (outcome != nullptr && client.tokens().size() > outcome->tokens) {
+  std::optional<AttemptRecord> outcome;
+  if (client.attempt()) outcome = OutcomeOf(client.attempt()->session);
+  if (outcome && client.tokens().size() > outcome->tokens) {
     Fail(11, absl::StrCat("client ", client.index(), " has ", client.tokens().size(),
                           " tokens, the record of its session ", outcome->tokens));
   }
@@ -165,7 +157,7 @@ void Checker::OnClientEnd(const SimClient& client, const ClientWords& words) {
     }
     return;
   }
-  if (outcome == nullptr || outcome->state != AttemptState::kCompleted) {
+  if (!outcome || outcome->state != AttemptState::kCompleted) {
     Fail(22, absl::StrCat("client ", client.index(), " hears of a success that is not on record"));
     return;
   }
@@ -181,10 +173,23 @@ void Checker::OnClientEnd(const SimClient& client, const ClientWords& words) {
   }
 }
 
-void Checker::CheckAll(testing::MemoryStore& store) {
+std::optional<AttemptRecord> Checker::OutcomeOf(SessionId session) {
+  constexpr uint64_t kEpochsMax = 40;  // More than any session of a schedule is granted.
+  for (uint64_t epoch = 1; epoch <= kEpochsMax; ++epoch) {
+    const auto record = store_->FindAttempt({session, Epoch(epoch)});
+    if (!record.ok() || !*record) return std::nullopt;
+    const AttemptState state = (*record)->state;
+    const auto next = store_->FindAttempt({session, Epoch(epoch + 1)});
+    const bool is_last = !next.ok() || !*next;
+    if (is_last && state != AttemptState::kOpen && state != AttemptState::kFenced) return **record;
+  }
+  return std::nullopt;
+}
+
+void Checker::CheckAll() {
   for (const auto& [key, attempt] : attempts_) {
     if (!attempt.record) continue;
-    const auto standing = store.FindAttempt(key);
+    const auto standing = store_->FindAttempt(key);
     if (!standing.ok() || !*standing || **standing != *attempt.record) {
       Fail(3, absl::StrCat("the terminal record of ", NameOf(key), " has changed"));
     }
@@ -192,23 +197,18 @@ void Checker::CheckAll(testing::MemoryStore& store) {
   for (const std::unique_ptr<SimNode>& node : cluster_->nodes) CheckNode(*node);
 }
 
-void Checker::CheckQuiet(testing::MemoryStore& store) {
-  CheckAll(store);
-  const auto open = store.OpenAttempts();
+void Checker::CheckQuiet() {
+  CheckAll();
+  const auto open = store_->OpenAttempts();
   if (open.ok() && !open->empty()) {
     Fail(3, absl::StrCat(NameOf(open->front().key), " has no terminal record when all is over"));
   }
   for (const auto& [session, epoch] : current_) {
-    const auto last = attempts_.find({session, epoch});
-    if (last == attempts_.end() || !last->second.record ||
-        last->second.record->state == AttemptState::kFenced) {
-      // A takeover may have ended it under an epoch that nobody was granted.
-      const auto end = store.FindAttempt({session, epoch.Next()});
-      if (end.ok() && *end && (*end)->state != AttemptState::kFenced) continue;
+    if (!OutcomeOf(session)) {
       Fail(4, absl::StrCat("session ", session.value(), " has no outcome when all is over"));
     }
   }
-  const auto verdict = store.VerifyLedger();
+  const auto verdict = store_->VerifyLedger();
   if (!verdict.ok() || !verdict->problems.empty()) {
     Fail(6, absl::StrCat("the ledger is not sound: ",
                          verdict.ok() ? verdict->problems.front() : "it cannot be read"));

@@ -75,7 +75,8 @@ struct Violation {
 
 class Checker {
  public:
-  explicit Checker(SimCluster* cluster) : cluster_(cluster) {}
+  // Both outlive it; the store need not be there yet.
+  Checker(SimCluster* cluster, testing::MemoryStore* store) : cluster_(cluster), store_(store) {}
 
   void Fail(int invariant, std::string what);
   const std::optional<Violation>& violation() const { return violation_; }
@@ -139,8 +140,8 @@ class Checker {
   void OnClientEnd(const SimClient& client, const ClientWords& words);
 
   // Full walks: now and then, and when everything is over.
-  void CheckAll(testing::MemoryStore& store);
-  void CheckQuiet(testing::MemoryStore& store);
+  void CheckAll();
+  void CheckQuiet();
 
  private:
   struct Attempt {
@@ -196,7 +197,11 @@ class Checker {
   void CheckNode(const SimNode& node);
   void CheckFannedOut(const AttemptKey& key, const Attempt& attempt);
 
+  // What stands in the ledger for the session, if that is over.
+  std::optional<AttemptRecord> OutcomeOf(SessionId session);
+
   SimCluster* const cluster_;
+  testing::MemoryStore* const store_;
   std::optional<Violation> violation_;
   SometimesCounts counts_ = {};
 

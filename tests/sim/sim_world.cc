@@ -31,7 +31,7 @@ SimWorld::SimWorld(const Scenario& scenario)
     : scenario_(scenario),
       context_(scenario.seed),
       cluster_(&context_),
-      checker_(&cluster_),
+      checker_(&cluster_, &store_),
       disk_clock_(&context_.queue),
       store_(&disk_clock_) {
   context_.checker = &checker_;
@@ -99,7 +99,7 @@ bool SimWorld::Step() {
     ++sessions_asked_;
     client.Ask();
   }
-  while (faults_applied_ < scenario_.faults.size() &&
+  while (!healed_ && faults_applied_ < scenario_.faults.size() &&
          scenario_.faults[faults_applied_].at <= index) {
     Apply(scenario_.faults[faults_applied_++]);
   }
@@ -107,7 +107,7 @@ bool SimWorld::Step() {
     checker_.Fail(30, "nothing is going to happen any more");
     return false;
   }
-  if (index % kWalkEvery == 0) checker_.CheckAll(store_);
+  if (index % kWalkEvery == 0) checker_.CheckAll();
   if (index > kEventsMax) checker_.Fail(30, "it goes on and on");
   return !checker_.violation().has_value();
 }
@@ -151,6 +151,7 @@ void SimWorld::RunToTheEnd() {
   if (!StepUntil(bound, [this] { return AllOver(); })) {
     checker_.Fail(25, "a client has heard no end by its deadline and grace");
   }
+  over_at_ = context_.queue.executed();
   if (checker_.violation()) return;
   if (!StepUntil(bound + kQuietBound, [this] { return Quiet(); })) {
     checker_.Fail(30, "sessions or pages are left over long after everything healed");
@@ -192,11 +193,12 @@ Outcome SimWorld::Run(bool keep_all) {
     if (!StepUntil(bound, [this] { return Quiet(); })) {
       checker_.Fail(17, "the last session left something");
     }
-    if (!checker_.violation()) checker_.CheckQuiet(store_);
+    if (!checker_.violation()) checker_.CheckQuiet();
   }
   Outcome outcome{.violation = checker_.violation(),
                   .trace_hash = context_.trace.hash(),
                   .events = context_.queue.executed(),
+                  .session_events = over_at_,
                   .time = context_.queue.now(),
                   .counts = checker_.counts()};
   if (!outcome.ok()) outcome.tail = context_.trace.Tail(50);

@@ -24,6 +24,7 @@ struct Outcome {
   std::optional<Violation> violation;
   uint64_t trace_hash = 0;
   uint64_t events = 0;
+  uint64_t session_events = 0;  // Until every client of the scenario had heard its end.
   SimTime time = 0;
   SometimesCounts counts = {};
   std::string tail;  // The last events, when something is wrong.
@@ -85,6 +86,7 @@ class SimWorld {
   size_t faults_applied_ = 0;
   int faults_active_ = 0;
   bool healed_ = false;
+  uint64_t over_at_ = 0;
   SimTime healed_at_ = 0;
 };
 
