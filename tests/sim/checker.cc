@@ -108,19 +108,24 @@ void Checker::OnCoordinatorDied(const SimCoordinator& coordinator) {
 
 void Checker::OnCoordinatorEvent(const SimCoordinator& coordinator) {
   constexpr absl::Duration kSlack = absl::Milliseconds(5);
+  const Instant now = coordinator.Now();
   const absl::Duration lease = MembershipOptions().lease;
   const absl::Duration wedge = MembershipOptions().wedge_timeout;
   for (auto it = lives_.lower_bound({coordinator.number(), NodeId()});
        it != lives_.end() && it->first.first == coordinator.number(); ++it) {
-    const Life& life = it->second;
-    if (coordinator.Now() - life.echoed_at > lease + kSlack) {
-      Fail(28, absl::StrCat(it->first.second.value(), " counts as live ",
-                            absl::FormatDuration(coordinator.Now() - life.echoed_at),
-                            " after its last echoed beat"));
+    Life& life = it->second;
+    const bool is_silent = now - life.echoed_at > lease + kSlack;
+    const bool is_wedged = life.busy && now - life.progress_at > wedge + kSlack;
+    if (!is_silent && !is_wedged) {
+      life.late_since.reset();
+      continue;
     }
-    if (life.busy && coordinator.Now() - life.progress_at > wedge + kSlack) {
-      Fail(28, absl::StrCat(it->first.second.value(), " counts as live with a wedged device"));
-    }
+    // A coordinator that was paused itself has a moment to look.
+    if (!life.late_since) life.late_since = now;
+    if (now - *life.late_since < kSlack) continue;
+    Fail(28, absl::StrCat(it->first.second.value(), " counts as live ",
+                          is_silent ? absl::FormatDuration(now - life.echoed_at) : std::string(),
+                          is_silent ? " after its last echoed beat" : "with a wedged device"));
   }
 }
 
@@ -215,6 +220,7 @@ void Checker::CheckQuiet() {
   }
   for (const std::unique_ptr<SimNode>& node : cluster_->nodes) {
     const StageCore* stage = node->stage();
+    if (stage != nullptr) OnStageGone(stage->stats());
     if (stage != nullptr && stage->kv().pages_held() != 0) {
       Fail(17, absl::StrCat(node->id().value(), " holds ", stage->kv().pages_held(),
                             " pages when all is over"));

@@ -110,10 +110,12 @@ class Checker {
   void OnCoordinatorDied(const SimCoordinator& coordinator);
 
   // Nodes.
+  // A stage ends, with its shard's life or its process.
+  void OnStageGone(const StageStats& stats);
   void OnNodeDied(int node);
   void OnShardLife(int node, Incarnation incarnation);
-  void OnOpenAnswered(const SimNode& node, const OpenAttempt& open, bool granted);
-  void OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch);
+  void OnOpenAnswered(const SimNode& node, const OpenAttempt& open, const absl::Status& answer);
+  void OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch, FailureKind reason);
   void OnJobGiven(const SimNode& node, const ComputeJob& job);
   void OnJobWrites(const SimNode& node, const ComputeJob& job);
   // `from` has a newer connection than that of `bundle`; it was dropped, or not.
@@ -191,6 +193,7 @@ class Checker {
     uint64_t jobs_done = 0;
     bool busy = false;
     Instant progress_at;
+    std::optional<Instant> late_since;
   };
   using NodeAttempt = std::pair<int, AttemptKey>;
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/sim/checker.h"
+#include "tests/sim/sim_coordinator.h"
 #include "tests/sim/sim_node.h"
 #include "xxhash.h"
 
@@ -27,6 +28,20 @@ uint64_t DigestOf(const ComputeJob& job, size_t slice) {
 
 }  // namespace
 
+void Checker::OnStageGone(const StageStats& stats) {
+  const auto add = [this](Sometimes what, uint64_t count) {
+    counts_[static_cast<size_t>(what)] += count;
+  };
+  add(Sometimes::kStepReplayed, stats.rows_replayed);
+  add(Sometimes::kStepInFlightAnswered, stats.rows_in_flight_copies);
+  add(Sometimes::kRowRefused, stats.rows_refused);
+  add(Sometimes::kNonFiniteQuarantined, stats.rows_non_finite);
+  add(Sometimes::kExpiredLocally, stats.attempts_expired);
+  add(Sometimes::kResumed, stats.attempts_resumed);
+  add(Sometimes::kResumeRefused, stats.attempts_in_doubt - stats.attempts_resumed);
+  add(Sometimes::kUnlistedEnded, stats.attempts_unlisted);
+}
+
 void Checker::OnNodeDied(int node) {
   node_died_ = true;
   std::erase_if(opened_, [node](const auto& entry) { return entry.first.first == node; });
@@ -36,12 +51,17 @@ void Checker::OnShardLife(int node, Incarnation) {
   std::erase_if(opened_, [node](const auto& entry) { return entry.first.first == node; });
 }
 
-void Checker::OnOpenAnswered(const SimNode& node, const OpenAttempt& open, bool granted) {
+void Checker::OnOpenAnswered(const SimNode& node, const OpenAttempt& open,
+                             const absl::Status& answer) {
   const AttemptKey& key = open.key;
   Watermark& mark = watermarks_[{node.number(), key.session}];
   const std::string where = absl::StrCat(NameOf(key), " at ", node.id().value());
-  if (!granted) {
+  if (!answer.ok()) {
+    const FailureKind kind = FailureKindOf(answer);
+    if (kind == FailureKind::kKvExhausted) Count(Sometimes::kKvExhausted);
+    if (kind != FailureKind::kStaleEpoch) return;
     if (key.epoch < mark.lowest) Count(Sometimes::kStaleOpenRefused);
+    if (open.term < cluster_->coordinator()->term()) Count(Sometimes::kZombieOpenRefused);
     return;
   }
   if (open.incarnation != node.incarnation()) {
@@ -62,7 +82,8 @@ void Checker::OnOpenAnswered(const SimNode& node, const OpenAttempt& open, bool 
   if (is_new) it->second.reclaim = node.Now() + open.budget + StageOptions().reclaim_grace;
 }
 
-void Checker::OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch) {
+void Checker::OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch,
+                            FailureKind reason) {
   Watermark& mark = watermarks_[{node.number(), session}];
   const auto first = opened_.lower_bound({node.number(), {session, Epoch()}});
   const bool known = first != opened_.end() && first->first.first == node.number() &&
@@ -73,7 +94,10 @@ void Checker::OnFenceObeyed(const SimNode& node, SessionId session, Epoch epoch)
                         it->first.second.session == session;) {
     const AttemptKey& key = it->first.second;
     if (key.epoch > epoch) break;
-    if (node.stage()->kv().PagesOf(key) > 0) Count(Sometimes::kPagesPinnedByRelease);
+    if (node.stage()->kv().PagesOf(key) > 0) {
+      Count(Sometimes::kPagesPinnedByRelease);
+      if (reason == FailureKind::kCancelled) Count(Sometimes::kCancelledMidStep);
+    }
     it = opened_.erase(it);
   }
 }

@@ -11,7 +11,7 @@ namespace {
 
 // Events before the first node is ready, and those of a run that nothing disturbs.
 constexpr int64_t kStartEvents = 60;
-constexpr int64_t kBusyEvents = 400;
+constexpr int64_t kBusyEvents = 160;
 
 SimTime DrawLength(Rng& rng) {
   // Below, around, and above every lease and timeout.
@@ -27,8 +27,10 @@ int DrawEnd(Rng& rng, int nodes) {
 Fault DrawFault(Rng& rng, FaultKind kind, const Scenario& scenario) {
   Fault fault;
   fault.kind = kind;
-  fault.at = static_cast<uint64_t>(rng.Chance(100) ? rng.Between(0, kStartEvents)
-                                                   : rng.Between(kStartEvents, kBusyEvents));
+  // While the cluster comes up, or in the middle of a session.
+  const SessionSpec& near = scenario.sessions[rng.Below(scenario.sessions.size())];
+  fault.at = rng.Chance(100) ? rng.Below(kStartEvents)
+                             : near.at + rng.Below(near.budget < 300 * kMillisecond ? 40 : 130);
   fault.node = static_cast<int>(rng.Below(static_cast<uint64_t>(scenario.nodes)));
   fault.length = DrawLength(rng);
   switch (kind) {
@@ -59,11 +61,16 @@ Fault DrawFault(Rng& rng, FaultKind kind, const Scenario& scenario) {
       fault.length = 0;
       break;
     case FaultKind::kDropFrames:
-    case FaultKind::kRepeatFrames:
     case FaultKind::kReorderFrames:
     case FaultKind::kMisroute:
       fault.other = (fault.node + 1) % scenario.nodes;
       fault.amount = rng.Chance(500) ? 100 : 400;
+      break;
+    case FaultKind::kRepeatFrames:
+      fault.node = DrawEnd(rng, scenario.nodes);
+      fault.other = static_cast<int>(rng.Below(static_cast<uint64_t>(scenario.nodes)));
+      if (fault.other == fault.node) fault.other = (fault.node + 1) % scenario.nodes;
+      fault.amount = rng.Chance(500) ? 100 : 700;
       break;
     case FaultKind::kCancel:
       fault.node = static_cast<int>(rng.Below(scenario.sessions.size()));
@@ -102,7 +109,7 @@ Scenario DrawScenario(uint64_t seed) {
   const int64_t sessions = rng.Between(1, 3);
   for (int64_t i = 0; i < sessions; ++i) {
     SessionSpec session;
-    session.at = static_cast<uint64_t>(rng.Between(kStartEvents, kBusyEvents / 2));
+    session.at = static_cast<uint64_t>(rng.Between(kStartEvents, kBusyEvents));
     session.seed = rng.Below(1000000);
     session.prompt_tokens = static_cast<int>(rng.Between(1, 12));
     session.new_tokens = static_cast<int>(rng.Between(1, 8));
@@ -119,7 +126,7 @@ Scenario DrawScenario(uint64_t seed) {
     scenario.sessions.push_back(again);
   }
   // A few kinds, and then a few faults of those.
-  const int64_t kinds = rng.Between(0, 3);
+  const int64_t kinds = rng.Between(0, 4);
   for (int64_t i = 0; i < kinds; ++i) {
     const auto kind = static_cast<FaultKind>(rng.Below(static_cast<uint64_t>(FaultKind::kCount)));
     const int64_t count = rng.Chance(700) ? 1 : 2;

@@ -296,6 +296,7 @@ bool SimCoordinator::CarryOutMembership() {
                            [node, words] { node->OnBeatReply(words); });
   }
   for (const MembershipActions::PeerSilent& action : actions.silent) {
+    context().checker->Count(Sometimes::kLinkSilent);
     routes_->OnLinkSuspected(action.from.node, action.to.node, Now());
   }
   return true;

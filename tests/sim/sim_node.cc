@@ -72,6 +72,7 @@ void SimNode::Start() {
 
 void SimNode::Kill(bool silent) {
   EndLife(silent);
+  if (stage_ != nullptr) context().checker->OnStageGone(stage_->stats());
   context().checker->OnNodeDied(number());
   wanted_.reset();
   held_ = false;
@@ -199,7 +200,7 @@ void SimNode::OnBeatReply(const BeatReplyWords& reply) {
   const std::vector<AttemptKey> over =
       stage_->OnLiveAttempts(reply.term, reply.as_of, reply.live, Now());
   for (const AttemptKey& key : over) {
-    context().checker->OnFenceObeyed(*this, key.session, key.epoch);
+    context().checker->OnFenceObeyed(*this, key.session, key.epoch, FailureKind::kNone);
     if (head_ != nullptr) head_->OnFence(key.session, key.epoch, FailureKind::kNone, Now());
   }
   Drain();
@@ -332,6 +333,7 @@ void SimNode::EndLifeOfShard(const std::string& reason) {
   newest_in_.clear();
   links_out_.clear();
   while (!runs_.empty()) EndRun(runs_.begin()->first, status, nullptr);
+  context().checker->OnStageGone(stage_->stats());
   stage_.reset();
   head_.reset();
 }
@@ -350,7 +352,7 @@ void SimNode::ServeOpen(const OpenAttempt& open,
     return reply(MakeFailure(FailureKind::kWorkerDeath, "this node holds no shard"));
   }
   absl::StatusOr<OpenReply> answer = stage_->Open(open, Now());
-  context().checker->OnOpenAnswered(*this, open, answer.ok());
+  context().checker->OnOpenAnswered(*this, open, answer.status());
   reply(std::move(answer));
   Drain();
 }
@@ -367,7 +369,7 @@ void SimNode::ServeFence(const FenceOrder& order,
   const FenceReply answer = stage_->Fence(order.session, order.epoch, order.term, Now());
   const bool heard = stage_->stats().fences_ignored == ignored;
   if (heard) {
-    context().checker->OnFenceObeyed(*this, order.session, order.epoch);
+    context().checker->OnFenceObeyed(*this, order.session, order.epoch, order.reason);
     if (head_ != nullptr) head_->OnFence(order.session, order.epoch, order.reason, Now());
   }
   Drain();

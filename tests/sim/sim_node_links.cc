@@ -186,7 +186,15 @@ void SimNode::Transmit(const StagePeer& peer, Link& link, StageBundle bundle) {
     return;
   }
   if (wire.repeat_per_mille > 0 && context().rng.Chance(wire.repeat_per_mille)) {
-    TransmitOnce(peer, link, bundle);
+    // At once, or when it is long over.
+    const SimTime later =
+        context().rng.Chance(500) ? 0 : context().rng.Between(0, 5) * kMillisecond;
+    After(later, [this, peer, stream = link.stream, copy = bundle]() mutable {
+      const auto it = links_out_.find(peer);
+      if (it != links_out_.end() && it->second.stream == stream) {
+        TransmitOnce(peer, it->second, std::move(copy));
+      }
+    });
   }
   TransmitOnce(peer, link, std::move(bundle));
   if (link.overtaken) TransmitOnce(peer, link, *std::exchange(link.overtaken, std::nullopt));

@@ -25,7 +25,7 @@ struct Batch {
   uint64_t failures = 0;
   std::vector<Failure> first_failures;  // By index; a few.
   SometimesCounts counts = {};
-  double seconds = 0;  // Of all cores together.
+  double seconds = 0;  // Of CPU time, all threads together.
 };
 
 // Runs scenarios 0 to count - 1, as `nth` makes them, on `jobs` threads. Ends early once there is a
