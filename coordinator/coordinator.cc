@@ -8,9 +8,11 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "coordinator/client_stream.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
+#include "proto/wire/message_conversion.h"
 
 namespace shardline {
 namespace {
@@ -34,6 +36,35 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   return out;
 }
 
+v1::SessionSummary ToProto(const SessionSummary& session) {
+  v1::SessionSummary summary;
+  if (session.key.has_value()) {
+    summary.set_session(session.key->session.value());
+    summary.set_epoch(session.key->epoch.value());
+  }
+  summary.set_model(session.model);
+  summary.set_phase(std::string(session.phase));
+  summary.set_prompt_tokens(session.prompt_tokens);
+  summary.set_tokens(session.tokens);
+  summary.set_attempts(session.attempts);
+  summary.set_age_ms(absl::ToInt64Milliseconds(session.age));
+  summary.set_budget_ms(absl::ToInt64Milliseconds(session.budget));
+  for (const RouteStage& stage : session.route) *summary.add_route() = ToProto(stage);
+  return summary;
+}
+
+// Waits for the end of a probe.
+class ProbeWatch final : public SessionObserver {
+ public:
+  explicit ProbeWatch(absl::AnyInvocable<void(absl::Status)> done) : done_(std::move(done)) {}
+
+  bool OnToken(const SessionToken&) override { return true; }
+  void OnEnd(const SessionEnd& end) override { done_(end.status); }
+
+ private:
+  absl::AnyInvocable<void(absl::Status)> done_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
@@ -41,14 +72,19 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_RETURN_IF_ERROR(options.Validate());
   SL_ASSIGN_OR_RETURN(DataDirLock lock, DataDirLock::Take(options.data_dir));
   const std::string path = (std::filesystem::path(options.data_dir) / "coordinator.db").string();
-  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path));
+  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path, {.clock = clock}));
+  if (options.restore_term.has_value()) {
+    SL_RETURN_IF_ERROR(store->RaiseGeneration(Term(*options.restore_term)));
+    LogInfo("a restored store begins a new generation", {{"above_term", *options.restore_term}});
+  }
   SL_ASSIGN_OR_RETURN(const Term term, store->BeginTerm());
   SL_ASSIGN_OR_RETURN(const Incarnation first, store->NextIncarnationBlock(term));
   SL_ASSIGN_OR_RETURN(const int64_t fenced, store->FenceAllOpen(term));
+  SL_ASSIGN_OR_RETURN(const SessionId floor, store->Floor());
   SL_ASSIGN_OR_RETURN(const std::vector<StoredPlan> plans, store->Plans());
 
   std::unique_ptr<Coordinator> coordinator(
-      new Coordinator(options, clock, std::move(lock), std::move(store), term, first));
+      new Coordinator(options, clock, std::move(lock), std::move(store), term, first, floor));
   coordinator->models_.Restore(plans);
   if (!options.model.empty()) {
     v1::LoadModelRequest request;
@@ -74,7 +110,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
 }
 
 Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
-                         std::unique_ptr<Store> store, Term term, Incarnation first_incarnation)
+                         std::unique_ptr<Store> store, Term term, Incarnation first_incarnation,
+                         SessionId floor)
     : options_(options),
       clock_(clock),
       term_(term),
@@ -84,13 +121,19 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       join_(this),
       inference_(this, static_cast<size_t>(options.client_events_max)),
       admin_(this),
-      membership_({.heartbeat = options.heartbeat, .lease = options.lease}, first_incarnation),
+      membership_({.heartbeat = options.heartbeat, .lease = options.lease, .term = term},
+                  first_incarnation),
       sessions_({.clock = clock,
                  .loop = &loop_,
                  .store = &store_,
                  .nodes = &nodes_,
-                 .clients = &inference_,
-                 .term = term},
+                 .term = term,
+                 .find_route =
+                     [this](const std::string& model, const RouteSuspects& avoid) {
+                       return models_.RouteFor(model, avoid);
+                     },
+                 .suspect_link = [this](const NodeId& from,
+                                        const NodeId& to) { models_.OnLinkSuspected(from, to); }},
                 {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,
@@ -108,11 +151,13 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .probe =
                [this](const Route& route, std::shared_ptr<const ModelFile> file,
                       absl::AnyInvocable<void(absl::Status)> done) {
-                 sessions_.Probe(ProbeRequest(std::move(file)), route, std::move(done));
+                 sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
+                               route, std::make_unique<ProbeWatch>(std::move(done)));
                },
            .routes_changed = {},
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
-          {.replan_after = options.replan_after}) {
+          {.replan_after = options.replan_after}),
+      ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
 }
 
@@ -127,6 +172,7 @@ absl::Status Coordinator::Serve() {
       membership_.OnTick(clock_->Now());
       models_.OnTick();
       sessions_.OnTick();
+      ledger_.OnTick(clock_->Now());
     });
   });
   return absl::OkStatus();
@@ -206,21 +252,37 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
   if (shutting_down_) return inference_.End(request, Busy());
-  absl::StatusOr<Route> route = models_.RouteFor(message.model(), {});
-  if (!route.ok()) return inference_.End(request, route.status());
-  if (!prepared.has_value()) {  // No name was given, and of several models one is ready.
-    const std::optional<ModelLoads::Served> served = models_.Find(route->model);
+  if (const absl::Status serving = Serving(); !serving.ok()) {
+    return inference_.End(request, serving);
+  }
+  std::string model = message.model();
+  if (!prepared.has_value()) {
+    // There is no such model; or no name was given, and of several models one may be ready.
+    const absl::StatusOr<Route> route = models_.RouteFor(model, {});
+    if (!route.ok()) return inference_.End(request, route.status());
+    model = route->model;
+    const std::optional<ModelLoads::Served> served = models_.Find(model);
     if (!served.has_value()) return inference_.End(request, Busy());
     prepared = PrepareRequest(message, served->file, served->context_tokens_max);
   }
   if (!prepared->ok()) return inference_.End(request, prepared->status());
-  // Between tokenizing and now the name may have been given to another file.
-  if ((*prepared)->file->id != route->model_id) return inference_.End(request, Busy());
-  sessions_.Generate(request, **std::move(prepared), *std::move(route));
+  const absl::StatusOr<SessionIdentity> identity = IdentityOf(message, **prepared);
+  if (!identity.ok()) return inference_.End(request, identity.status());
+  const auto& held = message.reattach().tokens_held();
+  const std::vector<int32_t> tokens_held(held.begin(), held.end());
+  auto stream = std::make_unique<ClientStream>(&inference_, request, (*prepared)->file,
+                                               static_cast<uint32_t>((*prepared)->prompt.size()),
+                                               tokens_held);
+  sessions_.RunWithFailover({.call = request,
+                             .model = std::move(model),
+                             .prepared = **std::move(prepared),
+                             .identity = *identity,
+                             .tokens_held = tokens_held},
+                            std::move(stream));
 }
 
 void Coordinator::OnClientGone(RequestId request) {
-  loop_.Post([this, request] { sessions_.OnClientGone(request); });
+  loop_.Post([this, request] { sessions_.Cancel(request); });
 }
 
 absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequest& request) {
@@ -261,17 +323,52 @@ void Coordinator::OnUnloadModel(const std::string& name,
   if (!posted) (*shared)(Busy());
 }
 
+void Coordinator::OnListSessions(
+    absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) {
+  auto shared = std::make_shared<decltype(done)>(std::move(done));
+  const bool posted = loop_.TryPost([this, shared] {
+    v1::SessionList list;
+    for (const SessionSummary& session : sessions_.List()) *list.add_sessions() = ToProto(session);
+    (*shared)(std::move(list));
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::OnCancelSession(
+    SessionId session, const std::string& reason,
+    absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) {
+  auto shared = std::make_shared<decltype(done)>(std::move(done));
+  const bool posted = loop_.TryPost([this, session, reason, shared] {
+    sessions_.CancelSession(session, reason,
+                            [shared](absl::StatusOr<SessionDriver::Standing> standing) {
+                              if (!standing.ok()) return (*shared)(standing.status());
+                              v1::CancelSessionReply reply;
+                              reply.set_outcome(std::string(SessionOutcomeName(standing->outcome)));
+                              reply.set_epoch(standing->key.epoch.value());
+                              (*shared)(std::move(reply));
+                            });
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) {
+  auto shared = std::make_shared<decltype(use)>(std::move(use));
+  const bool posted = store_.Post([shared](Store& store) { (*shared)(&store); });
+  if (!posted) (*shared)(Busy());
+}
+
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
   while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
   }
-  const bool ready = models_.AnyReady() && !shutting_down_;
+  const bool ready = models_.AnyReady() && !shutting_down_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
     server_->SetReady(ready);
     ready_told_ = ready;
   }
   if (timer_ != nullptr) {
-    timer_->WakeAt(std::min({membership_.NextWake(), models_.NextWake(), sessions_.NextWake()}));
+    timer_->WakeAt(std::min(
+        {membership_.NextWake(), models_.NextWake(), sessions_.NextWake(), ledger_.NextWake()}));
   }
   if (shutting_down_ && sessions_.idle()) {
     absl::MutexLock lock(&idle_mu_);
@@ -282,17 +379,49 @@ void Coordinator::Pump() {
 bool Coordinator::CarryOutMembership() {
   const MembershipActions actions = membership_.TakeActions();
   if (actions.empty()) return false;
+  for (const MembershipActions::LedgerOutOfDate& action : actions.out_of_date) {
+    OnLedgerOutOfDate(action);
+  }
   for (const MembershipActions::Lost& action : actions.lost) Lose(action);
   for (const MembershipActions::Refuse& action : actions.refuse) {
     Refuse(action.stream, action.status);
   }
   for (const MembershipActions::Welcome& action : actions.welcome) Welcome(action);
-  for (const MembershipActions::Reply& action : actions.reply) {
-    v1::CoordinatorMessage message;
-    message.mutable_heartbeat()->set_number(action.number);
-    join_.Send(action.stream, std::move(message));
+  for (const MembershipActions::Reply& action : actions.reply) Reply(action);
+  for (const MembershipActions::PeerSilent& action : actions.silent) {
+    LogWarning("a node does not hear its neighbour",
+               {{"node", action.from.node}, {"neighbour", action.to.node}});
+    models_.OnLinkSuspected(action.from.node, action.to.node);
   }
   return true;
+}
+
+void Coordinator::Reply(const MembershipActions::Reply& action) {
+  v1::CoordinatorMessage message;
+  v1::HeartbeatReply& reply = *message.mutable_heartbeat();
+  reply.set_number(action.number);
+  reply.set_floor(ledger_.floor().value());
+  const LiveAttempts live = sessions_.LiveOn(action.node, action.incarnation);
+  reply.set_as_of(live.as_of);
+  for (const AttemptKey& key : live.attempts) {
+    v1::AttemptRef& attempt = *reply.add_live();
+    attempt.set_session(key.session.value());
+    attempt.set_epoch(key.epoch.value());
+  }
+  join_.Send(action.stream, std::move(message));
+}
+
+// What an old ledger grants may have been granted before, to others. What runs already runs under
+// this term's own grants; it ends by its deadline.
+void Coordinator::OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action) {
+  LogError("the ledger is out of date; nothing is served any more",
+           {{"node", action.node}, {"term_seen", action.term_seen}, {"term", term_}});
+}
+
+absl::Status Coordinator::Serving() const {
+  if (!membership_.superseded_by()) return absl::OkStatus();
+  return MakeFailure(FailureKind::kStaleEpoch,
+                     "this coordinator's ledger is out of date; see shardctl status");
 }
 
 void Coordinator::Lose(const MembershipActions::Lost& action) {
@@ -309,6 +438,7 @@ void Coordinator::Lose(const MembershipActions::Lost& action) {
     node_of_stream_.erase(stream->second);
     stream_of_node_.erase(stream);
   }
+  keys_.erase(action.node);
   nodes_.Disconnect(action.node);
 }
 
@@ -319,6 +449,12 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   if (held != holds_.end()) holds = std::move(held->second);
   holds_.erase(action.stream);
   if (!view.has_value()) return;
+  if (!keys_.contains(action.node)) {
+    const absl::StatusOr<CapabilityKey> key = CapabilityKey::Make();
+    if (!key.ok()) return Refuse(action.stream, key.status());  // Its end loses the node.
+    keys_.emplace(action.node, *key);
+  }
+  const CapabilityKey& key = keys_.at(action.node);
   LogInfo("node joined", {{"node", action.node},
                           {"incarnation", action.incarnation},
                           {"address", view->address},
@@ -329,7 +465,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   stream_of_node_[action.node] = action.stream;
   node_of_stream_[action.stream] = action.node;
   if (!action.reconnect || old == stream_of_node_.end()) {
-    nodes_.Connect(action.node, view->address);
+    nodes_.Connect(action.node, view->address, action.incarnation, key);
   }
   v1::CoordinatorMessage message;
   v1::NodeWelcome& welcome = *message.mutable_welcome();
@@ -338,6 +474,8 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
   welcome.set_term(term_.value());
   welcome.set_heartbeat_ms(absl::ToInt64Milliseconds(options_.heartbeat));
   welcome.set_lease_ms(absl::ToInt64Milliseconds(options_.lease));
+  welcome.set_capability_key(key.ToBytes());
+  welcome.set_floor(ledger_.floor().value());
   join_.Send(action.stream, std::move(message));
   store_.Run([node = action.node, address = view->address,
               term = term_](Store& store) { return store.RememberNode(term, node, address); },
@@ -345,6 +483,7 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
                if (!status.ok())
                  LogWarning("node not remembered", {{"node", node}, {"status", status}});
              });
+  sessions_.OnNodeReady(action.node, action.incarnation);
   models_.OnNodeReady(*view, holds);
 }
 
@@ -363,6 +502,9 @@ ClusterView Coordinator::View() {
                    .models = models_.List(),
                    .problems = models_.Problems(),
                    .sessions_running = static_cast<uint32_t>(sessions_.running_count())};
+  for (std::string& problem : membership_.Problems(clock_->Now())) {
+    view.problems.push_back(std::move(problem));
+  }
   if (view.nodes.empty()) {
     view.problems.push_back("no node has joined; start shardline-node on each machine");
   }

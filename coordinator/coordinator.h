@@ -18,6 +18,7 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
 #include "coordinator/session_driver.h"
@@ -27,6 +28,7 @@
 #include "coordinator/transport/join_service.h"
 #include "coordinator/transport/node_clients.h"
 #include "coordinator/wake_timer.h"
+#include "proto/wire/capability.h"
 
 namespace shardline {
 
@@ -46,7 +48,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
  private:
   Coordinator(const CoordinatorOptions& options, const Clock* clock, DataDirLock lock,
-              std::unique_ptr<Store> store, Term term, Incarnation first_incarnation);
+              std::unique_ptr<Store> store, Term term, Incarnation first_incarnation,
+              SessionId floor);
 
   // From the shells, on gRPC threads.
   void OnNodeMessage(JoinStreamId stream, v1::NodeMessage message) override;
@@ -57,6 +60,12 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+  void OnListSessions(
+      absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override;
+  void OnCancelSession(
+      SessionId session, const std::string& reason,
+      absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) override;
+  void WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) override;
 
   // On the loop.
   absl::Status Serve();
@@ -67,6 +76,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   bool CarryOutMembership();
   void Lose(const MembershipActions::Lost& action);
   void Welcome(const MembershipActions::Welcome& action);
+  void Reply(const MembershipActions::Reply& action);
+  void OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action);
+  // Why nothing is served; OK if it is.
+  absl::Status Serving() const;
   void Refuse(JoinStreamId stream, const absl::Status& status);
   ClusterView View();
 
@@ -88,8 +101,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   MembershipCore membership_;
   SessionDriver sessions_;
   ModelLoads models_;
+  LedgerKeeper ledger_;
   std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
   absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
+  absl::flat_hash_map<NodeId, CapabilityKey> keys_;           // Of live incarnations.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
       holds_;  // Of hellos not yet welcomed.
   bool ready_told_ = false;

@@ -54,6 +54,14 @@ std::string EnvironmentName(const std::string& flag) {
                       absl::AsciiStrToUpper(absl::StrReplaceAll(flag, {{"-", "_"}})));
 }
 
+// Terms are kept as signed integers, and many more are to come.
+constexpr uint64_t kRestoreTermMax = uint64_t{1} << 62;
+
+// --restore is for one start: a generation a start would be too many.
+bool IsSetting(const std::string& flag) {
+  return flag != "help" && flag != "version" && flag != "config" && flag != "restore";
+}
+
 struct Texted {
   std::string heartbeat = "250ms";
   std::string lease = "1500ms";
@@ -93,6 +101,10 @@ absl::Status CoordinatorOptions::Validate() const {
     return absl::InvalidArgumentError(absl::StrCat("--listen: \"", listen, "\" is not host:port"));
   }
   if (data_dir.empty()) return absl::InvalidArgumentError("--data-dir is empty");
+  if (restore_term.value_or(0) > kRestoreTermMax) {
+    return absl::InvalidArgumentError(
+        "--restore: no term is so high; it is in the coordinator's log, at its start");
+  }
   if (heartbeat < absl::Milliseconds(10) || heartbeat > absl::Minutes(1)) {
     return absl::InvalidArgumentError("--heartbeat must be from 10ms to 1m");
   }
@@ -130,6 +142,10 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--data-dir", options.data_dir, "Where the coordinator keeps its store")
       ->type_name("DIR")
       ->capture_default_str();
+  app.add_option("--restore", options.restore_term,
+                 "Once, after the store was restored from a backup: end what it holds as open, and "
+                 "go on above TERM, the highest one seen in any log")
+      ->type_name("TERM");
   app.add_option("--port-file", options.port_file,
                  "Write the address in force to this file or named pipe")
       ->type_name("FILE");
@@ -190,7 +206,7 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
     for (const CLI::Option* option : app.get_options()) {
       if (option->get_lnames().empty() || option->count() > 0) continue;
       const std::string flag = option->get_lnames().front();
-      if (flag == "help" || flag == "version" || flag == "config") continue;
+      if (!IsSetting(flag)) continue;
       const char* variable = std::getenv(EnvironmentName(flag).c_str());
       if (variable != nullptr) {
         all.push_back(absl::StrCat("--", flag, "=", variable));
@@ -199,7 +215,7 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
       }
     }
     for (const auto& [name, text] : file) {
-      if (app.get_option_no_throw(absl::StrCat("--", name)) == nullptr) {
+      if (!IsSetting(name) || app.get_option_no_throw(absl::StrCat("--", name)) == nullptr) {
         return refuse(absl::StrCat(config, ": there is no setting \"", name, "\""));
       }
     }

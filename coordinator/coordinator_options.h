@@ -4,6 +4,7 @@
 // precedence.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -15,7 +16,9 @@ namespace shardline {
 struct CoordinatorOptions {
   std::string listen = "127.0.0.1:7070";           // host:port; port 0 takes a free one.
   std::string data_dir = "shardline-coordinator";  // Holds the store; made if missing.
-  std::string port_file;                           // The port in force is written here; or empty.
+  // The store comes from a backup: a new generation of numbers begins, and a term above this one.
+  std::optional<uint64_t> restore_term;
+  std::string port_file;  // The port in force is written here; or empty.
 
   // Loaded at start, as soon as enough nodes have joined.
   std::string model;                // A GGUF file; empty: none.

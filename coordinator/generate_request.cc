@@ -1,5 +1,9 @@
 #include "coordinator/generate_request.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <xxhash.h>
+
 #include <algorithm>
 #include <cmath>
 #include <string_view>
@@ -17,6 +21,7 @@ constexpr int64_t kDeadlineMsDefault = 120'000;
 constexpr int64_t kDeadlineMsMax = 600'000;
 constexpr uint32_t kTopLogprobsMax = 20;
 constexpr int kStopTokensMax = 256;
+constexpr size_t kKeyBytesMax = 256;
 
 template <typename... Text>
 absl::Status Invalid(const Text&... text) {
@@ -100,6 +105,44 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
       request.new_tokens_max() == 0 ? kNewTokensDefault : request.new_tokens_max();
   out.new_tokens_max = std::min(wanted, room);
   out.file = std::move(file);
+  return out;
+}
+
+uint64_t RequestDigest(const v1::GenerateRequest& request) {
+  v1::GenerateRequest asked = request;
+  asked.clear_idempotency_key();
+  asked.clear_reattach();
+  asked.clear_deadline_ms();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream out(&stream);
+    out.SetSerializationDeterministic(true);  // Maps have no order of their own.
+    asked.SerializeToCodedStream(&out);
+  }
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
+
+absl::StatusOr<SessionIdentity> IdentityOf(const v1::GenerateRequest& request,
+                                           const PreparedRequest& prepared) {
+  SessionIdentity out;
+  if (request.idempotency_key().size() > kKeyBytesMax) {
+    return Invalid("idempotency_key has ", request.idempotency_key().size(), " bytes, at most ",
+                   kKeyBytesMax);
+  }
+  out.key = request.idempotency_key();
+  out.digest = RequestDigest(request);
+  if (!request.has_reattach()) return out;
+  const v1::Reattach& reattach = request.reattach();
+  if (reattach.session() == 0) return Invalid("reattach.session is missing");
+  if (static_cast<uint32_t>(reattach.tokens_held_size()) > prepared.new_tokens_max) {
+    return Invalid("reattach.tokens_held has ", reattach.tokens_held_size(),
+                   " tokens, the answer at most ", prepared.new_tokens_max);
+  }
+  for (const int32_t id : reattach.tokens_held()) {
+    SL_RETURN_IF_ERROR(CheckId(id, prepared.file->hyper.vocab_size, "reattach.tokens_held"));
+  }
+  out.session = SessionId(reattach.session());
   return out;
 }
 

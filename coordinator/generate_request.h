@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "coordinator/model_file.h"
+#include "coordinator/sessions/session_words.h"
 #include "shardline/v1/head.pb.h"
 #include "shardline/v1/inference.pb.h"
 
@@ -31,6 +32,15 @@ struct PreparedRequest {
 absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& request,
                                                std::shared_ptr<const ModelFile> file,
                                                int32_t context_tokens_max);
+
+// What tells one request from another: XXH3-64 of all that decides its answer, so without
+// idempotency key, reattach and deadline.
+uint64_t RequestDigest(const v1::GenerateRequest& request);
+
+// Who asks, and for which session. kInvalidRequest for a key that is too long, or a reattach
+// without session, with too many tokens, or with ids outside the vocabulary.
+absl::StatusOr<SessionIdentity> IdentityOf(const v1::GenerateRequest& request,
+                                           const PreparedRequest& prepared);
 
 // What asks the head to run one attempt of it.
 v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,

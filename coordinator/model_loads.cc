@@ -375,7 +375,7 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        absl::StrCat("model ", model, " is loading: ", found->second.note));
   }
-  return routes_.RouteFor(model, avoid, world_.clock->Now());
+  return routes_.RouteAnyway(model, avoid, world_.clock->Now());
 }
 
 bool ModelLoads::AnyReady() const {

@@ -90,7 +90,7 @@ class ModelLoads {
   bool CarryOut();
   Instant NextWake() const { return routes_.NextWake(); }
 
-  // As RouteTable::RouteFor, which says what becomes of `avoid`.
+  // As RouteTable::RouteAnyway, which says what becomes of `avoid`.
   absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid);
   bool AnyReady() const;
   std::vector<ClusterModel> List() const;

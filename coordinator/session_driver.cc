@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/session_records.h"
 #include "coordinator/transport/node_conversion.h"
-#include "proto/wire/message_conversion.h"
 
 namespace shardline {
 namespace {
@@ -15,89 +15,94 @@ namespace {
 constexpr absl::Duration kOpenTimeout = absl::Seconds(5);
 constexpr absl::Duration kFenceTimeout = absl::Seconds(2);
 constexpr absl::Duration kRunGrace = absl::Seconds(1);  // Past the budget, for the head's own end.
+constexpr uint64_t kRecordsMax = 1000;  // Of one session: far more than it can have attempts.
 
-// Clients are numbered from 1 by their service; probes from here.
-constexpr uint64_t kFirstProbe = uint64_t{1} << 63;
-
-AttemptState ToAttemptState(SessionOutcome outcome) {
-  switch (outcome) {
-    case SessionOutcome::kCompleted:
-      return AttemptState::kCompleted;
-    case SessionOutcome::kFailed:
-      return AttemptState::kFailed;
-    case SessionOutcome::kCancelled:
-      return AttemptState::kCancelled;
-    case SessionOutcome::kExpired:
-      return AttemptState::kExpired;
-    case SessionOutcome::kFenced:
-      return AttemptState::kFenced;
-  }
-  return AttemptState::kFailed;
-}
-
-SessionOutcome ToOutcome(AttemptState state) {
-  switch (state) {
-    case AttemptState::kCompleted:
-      return SessionOutcome::kCompleted;
-    case AttemptState::kCancelled:
-      return SessionOutcome::kCancelled;
-    case AttemptState::kExpired:
-      return SessionOutcome::kExpired;
-    case AttemptState::kFenced:
-      return SessionOutcome::kFenced;
-    case AttemptState::kFailed:
-    case AttemptState::kUnverified:
-    case AttemptState::kOpen:
-      break;
-  }
-  return SessionOutcome::kFailed;
-}
+// Callers number theirs from 1; those that do not are numbered from here.
+constexpr uint64_t kFirstOwnCall = uint64_t{1} << 63;
 
 }  // namespace
 
-SessionDriver::SessionDriver(const World& world, const SessionsOptions& options)
-    : world_(world), core_(options) {}
+SessionDriver::SessionDriver(World world, const SessionsOptions& options)
+    : world_(std::move(world)), core_(options) {}
 
-void SessionDriver::Generate(RequestId request, PreparedRequest prepared, Route route) {
-  Start(request, {.prepared = std::move(prepared),
-                  .route = std::move(route),
-                  .hold = {},
-                  .probe_done = nullptr});
+RequestId SessionDriver::Run(SessionSpec spec, Route route,
+                             std::unique_ptr<SessionObserver> observer) {
+  return Start(std::move(spec), std::move(route), std::move(observer));
 }
 
-void SessionDriver::Probe(PreparedRequest prepared, Route route,
-                          absl::AnyInvocable<void(absl::Status)> done) {
-  Start(RequestId(kFirstProbe + probes_++), {.prepared = std::move(prepared),
-                                             .route = std::move(route),
-                                             .hold = {},
-                                             .probe_done = std::move(done)});
+RequestId SessionDriver::RunWithFailover(SessionSpec spec,
+                                         std::unique_ptr<SessionObserver> observer) {
+  return Start(std::move(spec), std::nullopt, std::move(observer));
 }
 
-void SessionDriver::Start(RequestId request, Payload payload) {
-  const SessionRequest session{
-      .request = request,
-      .route = payload.route,
-      .prompt_tokens = static_cast<uint32_t>(payload.prepared.prompt.size()),
-      .new_tokens_max = payload.prepared.new_tokens_max,
-      .budget = payload.prepared.budget};
-  payloads_.emplace(request, std::move(payload));
-  core_.OnGenerate(session, world_.clock->Now());
+RequestId SessionDriver::Start(SessionSpec spec, std::optional<Route> route,
+                               std::unique_ptr<SessionObserver> observer) {
+  const RequestId call = spec.call.value_or(RequestId(kFirstOwnCall + own_calls_++));
+  const PreparedRequest& prepared = spec.prepared;
+  const SessionRequest request{.request = call,
+                               .model = spec.model,
+                               .model_id = prepared.file == nullptr ? ModelId() : prepared.file->id,
+                               .route = std::move(route),
+                               .prompt_tokens = static_cast<uint32_t>(prepared.prompt.size()),
+                               .new_tokens_max = prepared.new_tokens_max,
+                               .budget = prepared.budget,
+                               .identity = spec.identity,
+                               .tokens_held = std::move(spec.tokens_held)};
+  payloads_.emplace(call, Payload{.prepared = std::move(spec.prepared),
+                                  .model = std::move(spec.model),
+                                  .session = spec.identity.session});
+  observers_.emplace(call, std::move(observer));
+  core_.OnGenerate(request, world_.clock->Now());
+  return call;
 }
 
-void SessionDriver::OnClientGone(RequestId request) {
-  core_.OnCancel(request, world_.clock->Now());
+std::optional<SessionSummary> SessionDriver::Observe(SessionId session) const {
+  for (SessionSummary& summary : List()) {
+    if (summary.key && summary.key->session == session) return std::move(summary);
+  }
+  return std::nullopt;
+}
+
+std::vector<SessionSummary> SessionDriver::List() const { return core_.List(world_.clock->Now()); }
+
+void SessionDriver::Cancel(RequestId call) { core_.OnCancel(call, world_.clock->Now()); }
+
+void SessionDriver::CancelSession(SessionId session, const std::string& reason, Waiter done) {
+  if (core_.OnCancelSession(session, reason, world_.clock->Now())) {
+    waiters_[session].push_back(std::move(done));
+    return;
+  }
+  // It is over, or never was: the ledger knows.
+  world_.store->Run(
+      [session](Store& store) {
+        return store.ListRecords(
+            {.session = session, .state = std::nullopt, .after = 0, .limit = kRecordsMax});
+      },
+      [session,
+       done = std::move(done)](const absl::StatusOr<std::vector<LedgerEntry>>& records) mutable {
+        if (!records.ok()) return done(records.status());
+        if (records->empty()) {
+          return done(absl::NotFoundError(absl::StrCat("there is no session ", session.value())));
+        }
+        const LedgerEntry& last = records->back();
+        done(Standing{.key = last.key, .outcome = ToOutcome(last.record.state)});
+      });
 }
 
 void SessionDriver::CancelModel(const std::string& model) {
-  for (const auto& [request, payload] : payloads_) {
-    if (payload.route.model == model) core_.OnCancel(request, world_.clock->Now());
-  }
+  core_.OnCancelModel(model, world_.clock->Now());
 }
 
 void SessionDriver::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                                const std::string& reason) {
   core_.OnNodeLost(node, incarnation, kind, reason, world_.clock->Now());
 }
+
+void SessionDriver::OnNodeReady(const NodeId& node, Incarnation incarnation) {
+  core_.OnNodeReady(node, incarnation, world_.clock->Now());
+}
+
+void SessionDriver::OnRoutesChanged() { core_.OnRoutesChanged(world_.clock->Now()); }
 
 void SessionDriver::OnShutdown() { core_.OnShutdown(world_.clock->Now()); }
 
@@ -106,6 +111,10 @@ void SessionDriver::OnTick() { core_.OnTick(world_.clock->Now()); }
 bool SessionDriver::CarryOut() {
   const SessionsActions actions = core_.TakeActions();
   if (actions.empty()) return false;
+  for (const RouteSuspects::Link& link : actions.suspect_links) {
+    if (world_.suspect_link) world_.suspect_link(link.from, link.to);
+  }
+  for (const auto& action : actions.find_route) FindRoute(action);
   for (const auto& action : actions.grant) Grant(action);
   for (const auto& action : actions.fence) Fence(action);
   for (const auto& action : actions.cancel_run) {
@@ -113,35 +122,53 @@ bool SessionDriver::CarryOut() {
     if (run != runs_.end() && run->second.call != nullptr) run->second.call->Cancel();
   }
   for (const auto& action : actions.open) Open(action);
-  for (const auto& action : actions.started) SendStarted(action);
+  for (const auto& action : actions.rebind) Rebind(action);
+  for (const auto& action : actions.started) Started(action);
+  for (const auto& action : actions.restarted) Restarted(action);
   for (const auto& action : actions.run) StartRun(action);
   for (const auto& action : actions.deliver) Deliver(action);
   for (const auto& action : actions.finish) Finish(action);
   for (const auto& action : actions.end) End(action);
+  for (const auto& action : actions.forget) Forget(action);
   return true;
 }
 
+void SessionDriver::FindRoute(const SessionsActions::FindRoute& action) {
+  core_.OnRoute(action.request, world_.find_route(action.model, action.avoid), world_.clock->Now());
+}
+
 void SessionDriver::Grant(const SessionsActions::Grant& action) {
-  const AttemptGrant grant{.session = action.session.value_or(SessionId()),
-                           .plan = action.plan,
-                           .route = action.route,
-                           .budget = action.budget};
   world_.store->Run(
-      [grant, create = !action.session.has_value(),
-       term = world_.term](Store& store) -> absl::StatusOr<AttemptKey> {
-        if (create) return store.CreateAndGrant(term, grant);
+      [grant = ToGrant(action), again = action.session.has_value(),
+       identity = ToRequestIdentity(action.identity),
+       term = world_.term](Store& store) -> absl::StatusOr<Admitted> {
+        if (!again) {
+          absl::StatusOr<Admission> admission = store.Admit(term, grant, identity);
+          if (!admission.ok()) return admission.status();
+          return FromAdmission(*admission);
+        }
         absl::StatusOr<Epoch> epoch = store.GrantEpoch(term, grant);
         if (!epoch.ok()) return epoch.status();
-        return AttemptKey{grant.session, *epoch};
+        return Admitted{.key = {grant.session, *epoch}, .granted = true, .known = true};
       },
-      [this, request = action.request](const absl::StatusOr<AttemptKey>& key) {
-        core_.OnGranted(request, key, world_.clock->Now());
+      [this, request = action.request](const absl::StatusOr<Admitted>& admitted) {
+        auto payload = payloads_.find(request);
+        if (admitted.ok() && payload != payloads_.end()) {
+          payload->second.session = admitted->key.session;
+        }
+        core_.OnGranted(request, admitted, world_.clock->Now());
+        if (admitted.ok() && admitted->outcome) {
+          AnswerWaiters(admitted->key.session,
+                        Standing{.key = admitted->key, .outcome = admitted->outcome->outcome});
+        }
       });
 }
 
 void SessionDriver::Fence(const SessionsActions::Fence& action) {
+  v1::FenceRequest request = FenceRequestFor(action, world_.term);
+  request.set_incarnation(action.to.incarnation.value());
   world_.nodes->Fence(
-      action.to.node, FenceRequestFor(action, world_.term), kFenceTimeout,
+      action.to.node, std::move(request), kFenceTimeout,
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::FenceReply> reply) {
         absl::StatusOr<FenceResult> result = FenceResult();
         if (!reply.ok()) {
@@ -158,11 +185,10 @@ void SessionDriver::Fence(const SessionsActions::Fence& action) {
 }
 
 void SessionDriver::Open(const SessionsActions::Open& action) {
-  auto payload = payloads_.find(action.request);
-  SL_CHECK(payload != payloads_.end());
+  v1::OpenRequest request = OpenRequestFor(action.route, action, world_.term);
+  request.set_open_seq(action.open_seq);
   world_.nodes->Open(
-      action.to.node, OpenRequestFor(payload->second.route, action, world_.term),
-      std::min(action.budget, kOpenTimeout),
+      action.to.node, std::move(request), std::min(action.budget, kOpenTimeout),
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::OpenReply> reply) {
         world_.loop->Post([this, key, stage, status = reply.status()] {
           core_.OnOpenReply(key, stage, status, world_.clock->Now());
@@ -170,18 +196,32 @@ void SessionDriver::Open(const SessionsActions::Open& action) {
       });
 }
 
-void SessionDriver::SendStarted(const SessionsActions::Started& action) {
-  const Payload& payload = payloads_.at(action.request);
-  if (payload.probe_done) return;
-  v1::GenerateEvent event;
-  v1::GenerateStarted& started = *event.mutable_started();
-  started.set_session(action.key.session.value());
-  started.set_epoch(action.key.epoch.value());
-  started.set_plan_epoch(payload.route.plan.value());
-  started.set_model(payload.route.model);
-  started.set_prompt_tokens(static_cast<uint32_t>(payload.prepared.prompt.size()));
-  for (const RouteStage& stage : payload.route.stages) *started.add_route() = ToProto(stage);
-  Send(action.request, std::move(event));
+void SessionDriver::Rebind(const SessionsActions::Rebind& action) {
+  SessionObserver* from = action.from ? ObserverOf(*action.from) : nullptr;
+  if (from == nullptr) return;
+  from->OnEnd({.status = MakeFailure(FailureKind::kCancelled, "a newer connection took over"),
+               .key = std::nullopt,
+               .result = {},
+               .ttft = absl::ZeroDuration(),
+               .total = absl::ZeroDuration()});
+  observers_.erase(*action.from);
+}
+
+void SessionDriver::Started(const SessionsActions::Started& action) {
+  SessionObserver* observer = ObserverOf(action.client);
+  if (observer == nullptr) return;
+  observer->OnStarted(
+      {.key = action.key, .model = payloads_.at(action.request).model, .route = action.route});
+}
+
+void SessionDriver::Restarted(const SessionsActions::Restarted& action) {
+  LogInfo("session restarted", {{"session", action.to.session},
+                                {"epoch", action.to.epoch},
+                                {"route", action.route.ToString()},
+                                {"status", action.reason}});
+  SessionObserver* observer = ObserverOf(action.client);
+  if (observer == nullptr) return;
+  observer->OnRestarted({.key = action.to, .route = action.route, .reason = action.reason});
 }
 
 void SessionDriver::StartRun(const SessionsActions::Run& action) {
@@ -193,7 +233,7 @@ void SessionDriver::StartRun(const SessionsActions::Run& action) {
   request.set_incarnation(action.head.incarnation.value());
   request.set_budget_ms(absl::ToInt64Milliseconds(action.budget));
   // Entered first: a head that is gone is answered for at once.
-  runs_.emplace(action.key, Run());
+  runs_.emplace(action.key, HeadRun());
   std::shared_ptr<RunCall> call = world_.nodes->RunAttempt(
       action.head.node, std::move(request), action.budget + kRunGrace,
       [this, key = action.key](v1::RunAttemptEvent event) {
@@ -233,52 +273,31 @@ void SessionDriver::OnRunStreamEnd(const AttemptKey& key, const absl::Status& st
 }
 
 void SessionDriver::Deliver(const SessionsActions::Deliver& action) {
-  Payload& payload = payloads_.at(action.request);
-  if (payload.probe_done || token_ == nullptr) return;
-  v1::GenerateEvent event;
-  *event.mutable_token()->mutable_token() = *token_;
-  const Tokenizer& tokenizer = *payload.prepared.file->tokenizer;
-  const bool is_text = action.token >= 0 && action.token < tokenizer.vocab_size() &&
-                       !tokenizer.IsControl(action.token);
-  if (is_text) {
-    event.mutable_token()->set_text(payload.hold.Push(tokenizer.TokenBytes(action.token)));
-  }
-  Send(action.request, std::move(event));
-}
-
-void SessionDriver::Send(RequestId request, v1::GenerateEvent event) {
-  if (world_.clients->Send(request, std::move(event))) return;
-  // Gone, or it does not read: either way nobody waits for the rest. The end comes by OnCancel.
-  world_.clients->EndNow(
-      request, MakeFailure(FailureKind::kOverloaded,
-                           "the client reads more slowly than the model answers, and its queue is "
-                           "full"));
-  core_.OnCancel(request, world_.clock->Now());
+  SessionObserver* observer = ObserverOf(action.client);
+  if (observer == nullptr) return;
+  const bool is_new = token_ != nullptr && token_->index() == action.index;
+  const bool taken = observer->OnToken(
+      {.index = action.index, .token = action.token, .detail = is_new ? token_ : nullptr});
+  if (!taken) core_.OnCancel(action.client, world_.clock->Now());
 }
 
 void SessionDriver::Finish(const SessionsActions::Finish& action) {
-  const AttemptRecord record{.state = ToAttemptState(action.outcome),
-                             .prompt_tokens = action.prompt_tokens,
-                             .tokens = action.tokens,
-                             .kind = action.kind,
-                             .detail = action.detail};
-  world_.store->Run([record, key = action.key, term = world_.term](
-                        Store& store) { return store.FinishAttempt(term, key, record, {}); },
-                    [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
-                      const Instant now = world_.clock->Now();
-                      if (stored.ok()) {
-                        core_.OnFinished(key, ToOutcome(stored->state), now);
-                      } else {
-                        core_.OnFinished(key, stored.status(), now);
-                      }
-                    });
+  world_.store->Run(
+      [record = ToRecord(action.record), tokens = action.tokens, key = action.key,
+       term = world_.term](Store& store) { return store.FinishAttempt(term, key, record, tokens); },
+      [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {
+        const Instant now = world_.clock->Now();
+        if (!stored.ok()) {
+          core_.OnFinished(key, stored.status(), now);
+          return;
+        }
+        const SessionOutcome outcome = ToOutcome(stored->state);
+        core_.OnFinished(key, outcome, now);
+        AnswerWaiters(key.session, Standing{.key = key, .outcome = outcome});
+      });
 }
 
 void SessionDriver::End(const SessionsActions::End& action) {
-  auto found = payloads_.find(action.request);
-  SL_CHECK(found != payloads_.end());
-  Payload payload = std::move(found->second);
-  payloads_.erase(found);
   const SessionId session = action.key.has_value() ? action.key->session : SessionId();
   if (action.status.ok()) {
     LogDebug("session completed", {{"session", session},
@@ -286,31 +305,41 @@ void SessionDriver::End(const SessionsActions::End& action) {
                                    {"ttft", action.ttft},
                                    {"total", action.total}});
   } else {
-    LogInfo("session ended without an answer",
-            {{"session", session}, {"model", payload.route.model}, {"status", action.status}});
+    LogInfo("session ended without an answer", {{"session", session}, {"status", action.status}});
   }
-  if (payload.probe_done) {
-    payload.probe_done(action.status);
-    return;
+  SessionObserver* observer = ObserverOf(action.client);
+  if (observer == nullptr) return;
+  observer->OnEnd({.status = action.status,
+                   .key = action.key,
+                   .result = action.result,
+                   .ttft = action.ttft,
+                   .total = action.total});
+  observers_.erase(action.client);
+}
+
+void SessionDriver::Forget(const SessionsActions::Forget& action) {
+  auto payload = payloads_.find(action.request);
+  SL_CHECK(payload != payloads_.end());
+  const std::optional<SessionId> session = payload->second.session;
+  payloads_.erase(payload);
+  // Only another coordinator's word ends a session here without a record of ours.
+  if (session && waiters_.contains(*session) && !Observe(*session)) {
+    AnswerWaiters(*session, MakeFailure(FailureKind::kStaleEpoch,
+                                        "this coordinator has no say in the session any more"));
   }
-  if (action.status.ok()) {
-    v1::GenerateEvent event;
-    v1::GenerateEnd& end = *event.mutable_end();
-    end.set_reason(ToProto(action.result.reason));
-    end.set_text(payload.hold.Flush());
-    end.set_prompt_tokens(static_cast<uint32_t>(payload.prepared.prompt.size()));
-    end.set_generated_tokens(action.result.tokens);
-    end.set_ttft_us(absl::ToInt64Microseconds(action.ttft));
-    end.set_total_us(absl::ToInt64Microseconds(action.total));
-    *end.mutable_timings() = ToProto(action.result.timings);
-    if (!world_.clients->Send(action.request, std::move(event))) {
-      world_.clients->EndNow(action.request,
-                             MakeFailure(FailureKind::kOverloaded,
-                                         "the client's queue is full at the end of its answer"));
-      return;
-    }
-  }
-  world_.clients->End(action.request, action.status);
+}
+
+SessionObserver* SessionDriver::ObserverOf(RequestId client) {
+  auto found = observers_.find(client);
+  return found == observers_.end() ? nullptr : found->second.get();
+}
+
+void SessionDriver::AnswerWaiters(SessionId session, const absl::StatusOr<Standing>& standing) {
+  auto found = waiters_.find(session);
+  if (found == waiters_.end()) return;
+  std::vector<Waiter> waiting = std::move(found->second);
+  waiters_.erase(found);
+  for (Waiter& done : waiting) done(standing);
 }
 
 }  // namespace shardline

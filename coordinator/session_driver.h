@@ -1,14 +1,16 @@
 #pragma once
 
-// Carries out what SessionsCore decides: grants and records in the store, calls to the nodes,
-// events to the clients. Also runs the probe that proves a ring.
+// The coordinator's session runner: carries out what SessionsCore decides. Grants and records in
+// the store, calls to the nodes, routes from whoever chooses them, events to observers.
 //
-// Keeps each request's payload (prompt, sampling, held-back bytes) until its end. Lives on the
-// coordinator's loop; every answer comes back through it.
+// Keeps each request's payload (prompt, sampling) until the core forgets it, and each observer
+// until its end. Lives on the coordinator's loop; every answer comes back through it.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
@@ -17,15 +19,14 @@
 #include "coordinator/event_loop.h"
 #include "coordinator/generate_request.h"
 #include "coordinator/routing/plan.h"
+#include "coordinator/session_runner.h"
 #include "coordinator/sessions/sessions_core.h"
 #include "coordinator/store_thread.h"
-#include "coordinator/transport/inference_service.h"
 #include "coordinator/transport/node_clients.h"
-#include "coordinator/transport/utf8_hold.h"
 
 namespace shardline {
 
-class SessionDriver {
+class SessionDriver final : public SessionRunner {
  public:
   // All outlive the driver, which outlives their last call into the loop.
   struct World {
@@ -33,29 +34,42 @@ class SessionDriver {
     EventLoop* loop;
     StoreThread* store;
     NodeClients* nodes;
-    InferenceService* clients;
     Term term;
+    // A route of a ready model without what is to be avoided.
+    std::function<absl::StatusOr<Route>(const std::string& model, const RouteSuspects& avoid)>
+        find_route;
+    // An attempt failed by this link; may be empty.
+    std::function<void(const NodeId& from, const NodeId& to)> suspect_link;
   };
 
-  SessionDriver(const World& world, const SessionsOptions& options);
+  SessionDriver(World world, const SessionsOptions& options);
 
-  // Starts a client's request; its stream gets exactly one end.
-  void Generate(RequestId request, PreparedRequest prepared, Route route);
+  RequestId Run(SessionSpec spec, Route route, std::unique_ptr<SessionObserver> observer) override;
+  RequestId RunWithFailover(SessionSpec spec, std::unique_ptr<SessionObserver> observer) override;
+  std::optional<SessionSummary> Observe(SessionId session) const override;
+  std::vector<SessionSummary> List() const override;
+  void Cancel(RequestId call) override;
+  void CancelSession(SessionId session, const std::string& reason,
+                     absl::AnyInvocable<void(absl::StatusOr<Standing>)> done) override;
 
-  // Sends a real token round `route`; calls `done` once, on the loop.
-  void Probe(PreparedRequest prepared, Route route, absl::AnyInvocable<void(absl::Status)> done);
-
-  void OnClientGone(RequestId request);
   // Ends every request of the model.
   void CancelModel(const std::string& model);
+  // Before a successor is welcomed: CarryOut must have fenced the old life's attempts.
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                   const std::string& reason);
+  // Connected, or connected again.
+  void OnNodeReady(const NodeId& node, Incarnation incarnation);
+  void OnRoutesChanged();
   void OnShutdown();
   void OnTick();
 
   // Carries out what the core has decided since; says whether there was anything.
   bool CarryOut();
 
+  // For the reply to a beat of that life of the node.
+  LiveAttempts LiveOn(const NodeId& node, Incarnation incarnation) const {
+    return core_.LiveOn(node, incarnation);
+  }
   Instant NextWake() const { return core_.NextWake(); }
   int running_count() const { return core_.running_count(); }
   bool idle() const { return core_.idle(); }
@@ -64,36 +78,44 @@ class SessionDriver {
  private:
   struct Payload {
     PreparedRequest prepared;
-    Route route;
-    Utf8Hold hold;
-    absl::AnyInvocable<void(absl::Status)> probe_done;  // Set for a probe, which has no client.
+    std::string model;
+    std::optional<SessionId> session;  // Once it is known.
   };
-  struct Run {
+  struct HeadRun {
     std::shared_ptr<RunCall> call;
     bool ended = false;  // A RunEnd was seen: what the stream says after it changes nothing.
   };
+  using Waiter = absl::AnyInvocable<void(absl::StatusOr<Standing>)>;
 
-  void Start(RequestId request, Payload payload);
+  RequestId Start(SessionSpec spec, std::optional<Route> route,
+                  std::unique_ptr<SessionObserver> observer);
+  SessionObserver* ObserverOf(RequestId client);
+  void AnswerWaiters(SessionId session, const absl::StatusOr<Standing>& standing);
 
+  void FindRoute(const SessionsActions::FindRoute& action);
   void Grant(const SessionsActions::Grant& action);
   void Fence(const SessionsActions::Fence& action);
   void Open(const SessionsActions::Open& action);
-  void SendStarted(const SessionsActions::Started& action);
+  void Rebind(const SessionsActions::Rebind& action);
+  void Started(const SessionsActions::Started& action);
+  void Restarted(const SessionsActions::Restarted& action);
   void StartRun(const SessionsActions::Run& action);
   void Deliver(const SessionsActions::Deliver& action);
   void Finish(const SessionsActions::Finish& action);
   void End(const SessionsActions::End& action);
+  void Forget(const SessionsActions::Forget& action);
 
   void OnRunEvent(const AttemptKey& key, const v1::RunAttemptEvent& event);
   void OnRunStreamEnd(const AttemptKey& key, const absl::Status& status);
-  void Send(RequestId request, v1::GenerateEvent event);
 
   const World world_;
 
   SessionsCore core_;
-  absl::flat_hash_map<RequestId, Payload> payloads_;
-  absl::flat_hash_map<AttemptKey, Run> runs_;
-  uint64_t probes_ = 0;
+  absl::flat_hash_map<RequestId, Payload> payloads_;                            // By session.
+  absl::flat_hash_map<RequestId, std::unique_ptr<SessionObserver>> observers_;  // By client.
+  absl::flat_hash_map<AttemptKey, HeadRun> runs_;
+  absl::flat_hash_map<SessionId, std::vector<Waiter>> waiters_;  // For a session's record.
+  uint64_t own_calls_ = 0;
   const v1::RunToken* token_ = nullptr;  // Of the event being taken, for Deliver.
 };
 

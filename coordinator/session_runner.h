@@ -53,8 +53,8 @@ struct SessionSpec {
 
 struct SessionStart {
   AttemptKey key;
+  const std::string& model;
   const Route& route;  // Without stages when the answer comes from the ledger.
-  uint32_t prompt_tokens;
 };
 
 struct SessionRestart {

@@ -31,6 +31,11 @@ class StoreThread {
     });
   }
 
+  // Runs `work` there; false, and it is dropped, after Stop.
+  bool Post(absl::AnyInvocable<void(Store&)> work) {
+    return thread_.Post([this, work = std::move(work)]() mutable { work(*store_); });
+  }
+
   // Runs `work` there and waits for it; false after Stop. Never from the loop or a gRPC thread.
   bool RunAndWait(absl::AnyInvocable<void(Store&)> work) {
     absl::Notification done;

@@ -184,6 +184,11 @@ ShardEvents Node::MakeShardEvents() {
       loop_->OnLinkOpened(std::move(link));
     });
   };
+  events.on_inspect = [this](std::shared_ptr<LinkHandle> link, std::vector<InspectRow> rows) {
+    strand_.Post([this, link = std::move(link), rows = std::move(rows)] {
+      if (loop_ != nullptr) loop_->OnInspect(link, rows);
+    });
+  };
   // Bounded by the credits of the links.
   events.on_bundle = [this](std::shared_ptr<LinkHandle> link, uint64_t sequence,
                             StageBundle bundle) {
@@ -234,6 +239,15 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
   events.hello = [this] { return Hello(); };
   events.heartbeat = [this] { return Beat(); };
   events.on_welcome = [this](const v1::NodeWelcome& welcome) { return TakeWelcome(welcome); };
+  events.on_heartbeat = [this](const v1::HeartbeatReply& reply) {
+    std::vector<AttemptKey> live;
+    live.reserve(static_cast<size_t>(reply.live_size()));
+    for (const v1::AttemptRef& attempt : reply.live()) {
+      live.push_back({SessionId(attempt.session()), Epoch(attempt.epoch())});
+    }
+    ToStrand([this, floor = SessionId(reply.floor()), as_of = reply.as_of(),
+              live = std::move(live)] { OnHeard(floor, as_of, live); });
+  };
   events.on_load = [this](const v1::LoadShard& load) {
     const absl::StatusOr<LayerRange> layers = FromProto(load.layers());
     ShardOrder order = {.plan_epoch = PlanEpoch(load.plan_epoch()),
@@ -270,7 +284,12 @@ absl::Status Node::TakeWelcome(const v1::NodeWelcome& welcome) {
                      {"incarnation", welcome.incarnation()},
                      {"term", welcome.term()}});
   const Incarnation incarnation(welcome.incarnation());
-  ToStrand([this, incarnation, key] { OnWelcome(incarnation, key); });
+  ToStrand(
+      [this, incarnation, key, term = Term(welcome.term()), floor = SessionId(welcome.floor())] {
+        term_ = term;
+        floor_ = std::max(floor_, floor);
+        OnWelcome(incarnation, key);
+      });
   server_->SetServing(kNodeService, true);
   return absl::OkStatus();
 }
@@ -353,6 +372,13 @@ void Node::OnWelcome(Incarnation incarnation, const CapabilityKey& key) {
   if (held_) StartLife();
 }
 
+void Node::OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey>& live) {
+  floor_ = std::max(floor_, floor);
+  if (loop_ == nullptr) return;
+  loop_->OnFloor(term_, floor_);
+  loop_->OnLiveAttempts(term_, as_of, live);
+}
+
 void Node::OnReplaced(const absl::Status& status) {
   LogError("another process has this node's id; ending", {{"reason", status}});
   EndLife("another process has this node's id");
@@ -429,12 +455,16 @@ void Node::OnLoadFailed(const absl::Status& status) {
 }
 
 void Node::StartLife() {
-  const ShardSurroundings surroundings = {.clock = clock_,
-                                          .strand = &strand_,
-                                          .timer = timer_.get(),
-                                          .calls = &calls_,
-                                          .pulses = pulses_.get(),
-                                          .counters = &counters_};
+  ShardSurroundings surroundings = {.clock = clock_,
+                                    .strand = &strand_,
+                                    .timer = timer_.get(),
+                                    .calls = &calls_,
+                                    .counters = &counters_,
+                                    .floor = floor_};
+  surroundings.on_peer_wanted = [this](const RouteStage& stage) {
+    pulses_->Want(stage.peer(), stage.address);
+  };
+  surroundings.on_peer_dropped = [this](const StagePeer& peer) { pulses_->Drop(peer); };
   loop_ =
       std::make_shared<ShardLoop>(surroundings, options_.node_id, incarnation_, *wanted_, *held_);
   UpdateFacts([&](Facts& facts) { facts.identity = loop_->identity(); });

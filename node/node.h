@@ -92,6 +92,8 @@ class Node {
 
   // Everything from here to the next comment runs on the strand.
   void OnWelcome(Incarnation incarnation, const CapabilityKey& key);
+  // What a coordinator says with each beat: see HeartbeatReply.
+  void OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey>& live);
   void OnReplaced(const absl::Status& status);
   void OnLoad(ShardOrder order);
   // The shard it holds or loads belongs to another plan now. Attempts of the old plan end.
@@ -119,6 +121,8 @@ class Node {
 
   // The strand's.
   Incarnation incarnation_;
+  Term term_;                         // Of the coordinator that welcomed it.
+  SessionId floor_;                   // The highest heard of.
   std::optional<ShardOrder> wanted_;  // Loading or loaded.
   uint64_t ticket_ = 0;               // Of the load, while it is loading.
   std::optional<LoadedShard> held_;

@@ -21,8 +21,8 @@ LinkIdentity IdentityOf(const NodeId& node, Incarnation incarnation, const Shard
           .hidden_dim = loaded.hidden_dim};
 }
 
-StageOptions StageOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
-                            const LoadedShard& loaded) {
+StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity& identity,
+                            const ShardOrder& order, const LoadedShard& loaded) {
   return {.node = identity.node,
           .incarnation = identity.incarnation,
           .recipe = identity.recipe,
@@ -31,7 +31,9 @@ StageOptions StageOptionsOf(const LinkIdentity& identity, const ShardOrder& orde
           .is_head = order.is_head,
           .hidden_dim = loaded.hidden_dim,
           .pages_total = order.kv_pages,
-          .context_tokens_max = loaded.context_tokens_max};
+          .context_tokens_max = loaded.context_tokens_max,
+          .resume_timeout = around.resume_timeout,
+          .floor = around.floor};
 }
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
@@ -56,7 +58,7 @@ ShardLoop::ShardLoop(const ShardSurroundings& surroundings, const NodeId& node,
     : around_(surroundings),
       identity_(IdentityOf(node, incarnation, order, loaded)),
       executor_(loaded.executor),
-      stage_(StageOptionsOf(identity_, order, loaded)) {
+      stage_(StageOptionsOf(surroundings, identity_, order, loaded)) {
   if (order.is_head) {
     head_ = std::make_unique<HeadCore>(HeadOptionsOf(identity_, order, loaded));
   }
@@ -79,6 +81,31 @@ void ShardLoop::OnFence(const FenceOrder& order, const std::function<void(FenceR
   reply(answer);
 }
 
+void ShardLoop::OnLiveAttempts(Term term, uint64_t as_of, const std::vector<AttemptKey>& keys) {
+  const Instant now = around_.clock->Now();
+  for (const AttemptKey& key : stage_.OnLiveAttempts(term, as_of, keys, now)) {
+    LogWarning("attempt unlisted",
+               {{"session", key.session.value()}, {"epoch", key.epoch.value()}});
+    if (head_ != nullptr) head_->OnFence(key.session, key.epoch, FailureKind::kStaleEpoch, now);
+  }
+  Drain();
+}
+
+void ShardLoop::OnFloor(Term term, SessionId floor) { stage_.OnFloor(term, floor); }
+
+void ShardLoop::OnPeerLost(const StagePeer& peer, const absl::Status& reason) {
+  const auto link = links_out_.find(peer);
+  if (link == links_out_.end()) return;
+  stage_.OnLinkLost(peer, reason, around_.clock->Now());
+  link->second->Drop();
+  Drain();
+}
+
+void ShardLoop::OnPeerRecovered(const StagePeer& peer) {
+  const auto link = links_out_.find(peer);
+  if (link != links_out_.end()) link->second->Dial();
+}
+
 void ShardLoop::OnLinkOpened(std::shared_ptr<LinkHandle> link) {
   // The hello was judged by what the node was then.
   if (link->accepted_by() != identity_) {
@@ -86,21 +113,45 @@ void ShardLoop::OnLinkOpened(std::shared_ptr<LinkHandle> link) {
                             "this node holds another shard, or lives anew, since the hello"));
     return;
   }
-  LogInfo("link accepted", {{"peer", link->peer().node}});
   const StagePeer peer = link->peer();
-  links_in_[peer] = std::move(link);
+  if (const absl::Status status = stage_.OnLinkAccepted(peer, link->connection()); !status.ok()) {
+    link->Close(status);
+    return;
+  }
+  LogInfo("link accepted", {{"peer", peer.node}, {"connection", link->connection()}});
+  // The older connection is shut out before the newer is welcomed and may ask.
+  std::shared_ptr<LinkHandle>& standing = links_in_[peer];
+  if (standing != nullptr) {
+    standing->Close(MakeFailure({.kind = FailureKind::kStreamReset, .node = identity_.node},
+                                "a newer connection has taken its place"));
+  }
+  standing = std::move(link);
+  standing->Welcome();
+}
+
+bool ShardLoop::Stands(const std::shared_ptr<LinkHandle>& link) const {
+  const auto it = links_in_.find(link->peer());
+  return it != links_in_.end() && it->second == link;
+}
+
+void ShardLoop::OnInspect(const std::shared_ptr<LinkHandle>& link,
+                          const std::vector<InspectRow>& rows) {
+  if (!Stands(link)) return;
+  stage_.OnInspect(link->peer(), rows, around_.clock->Now());
+  Drain();
 }
 
 void ShardLoop::OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t sequence,
                          StageBundle bundle) {
+  if (!Stands(link)) return;
+  bundle.connection = link->connection();
   stage_.OnBundle(link->peer(), std::move(bundle), around_.clock->Now());
   Drain();
   link->Ack(sequence);
 }
 
 void ShardLoop::OnLinkClosed(const std::shared_ptr<LinkHandle>& link) {
-  const auto it = links_in_.find(link->peer());
-  if (it != links_in_.end() && it->second == link) links_in_.erase(it);
+  if (Stands(link)) links_in_.erase(link->peer());
 }
 
 void ShardLoop::OnRun(RunRequest request, std::shared_ptr<RunStream> stream) {
@@ -111,7 +162,7 @@ void ShardLoop::OnRun(RunRequest request, std::shared_ptr<RunStream> stream) {
   }
   const AttemptKey key = request.run.key;
   const absl::StatusOr<const OpenAttempt*> open =
-      stage_.CheckRun(key, request.term, request.incarnation);
+      stage_.CheckRun(key, request.term, request.incarnation, request.capability);
   if (!open.ok()) {
     stream->Fail(open.status());
     return;
@@ -144,11 +195,6 @@ void ShardLoop::OnComputeDone(JobKind kind, ComputeDone done) {
   Drain();
 }
 
-void ShardLoop::OnPeerLost(const StagePeer& peer, const absl::Status& /*reason*/) {
-  stage_.OnLinkLost(peer, around_.clock->Now());
-  Drain();
-}
-
 void ShardLoop::OnWake() {
   const Instant now = around_.clock->Now();
   stage_.OnTick(now);
@@ -163,7 +209,9 @@ void ShardLoop::End(const absl::Status& reason) {
   Drain();
   for (const auto& [peer, link] : links_in_) link->Close(reason);
   links_in_.clear();
-  for (const auto& [peer, link] : links_out_) around_.pulses->Drop(peer);
+  for (const auto& [peer, link] : links_out_) {
+    if (around_.on_peer_dropped) around_.on_peer_dropped(peer);
+  }
   links_out_.clear();
   for (const auto& [key, stream] : runs_) stream->Fail(reason);
   runs_.clear();
@@ -205,7 +253,13 @@ void ShardLoop::CarryOut(StageActions actions) {
   }
   for (Forward& forward : actions.forwards) Send(std::move(forward));
   for (StageBundle& bundle : actions.returns) head_->OnReturn(std::move(bundle), now);
+  for (const InspectAnswer& answer : actions.answers) {
+    const auto it = links_in_.find(answer.to);
+    if (it != links_in_.end()) it->second->SendStatus(answer.statuses);
+  }
   for (const Refusal& refusal : actions.refusals) SendRefusal(refusal);
+  for (const Inspect& inspect : actions.inspects) LinkTo(inspect.to).Inspect(inspect.rows);
+  for (const RouteStage& stage : actions.redials) LinkTo(stage).Dial();
 }
 
 void ShardLoop::CarryOut(HeadActions actions) {
@@ -270,35 +324,51 @@ LinkClient& ShardLoop::LinkTo(const RouteStage& stage) {
   if (found != links_out_.end()) return *found->second;
   // A life that has ended takes no link any more.
   std::erase_if(links_out_, [&](const auto& link) {
-    const bool over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
-    if (over) around_.pulses->Drop(link.first);
-    return over;
+    const bool is_over = link.first.node == peer.node && link.first.incarnation < peer.incarnation;
+    if (is_over && around_.on_peer_dropped) around_.on_peer_dropped(link.first);
+    return is_over;
   });
-  around_.pulses->Want(peer, stage.address);
-  LinkClientEvents events;
-  events.on_row_failure = [strand = around_.strand, weak = weak_from_this(),
-                           peer](RowFailure failure) {
-    strand->Post([weak, peer, failure = std::move(failure)]() mutable {
-      const std::shared_ptr<ShardLoop> loop = weak.lock();
-      if (loop == nullptr) return;
-      loop->stage_.OnRowFailure(peer, std::move(failure), loop->around_.clock->Now());
-      loop->Drain();
-    });
-  };
-  events.on_lost = [strand = around_.strand, weak = weak_from_this(), peer](const absl::Status&) {
-    strand->Post([weak, peer] {
-      const std::shared_ptr<ShardLoop> loop = weak.lock();
-      if (loop == nullptr) return;
-      loop->stage_.OnLinkLost(peer, loop->around_.clock->Now());
-      loop->Drain();
-    });
-  };
+  if (around_.on_peer_wanted) around_.on_peer_wanted(stage);
   auto link = std::make_unique<LinkClient>(LinkClientOptions{.peer = peer,
                                                              .address = stage.address,
                                                              .hello = MakeHello(identity_, peer),
                                                              .hidden_dim = identity_.hidden_dim},
-                                           std::move(events), around_.clock, around_.calls);
+                                           EventsOf(peer), around_.clock, around_.calls);
   return *links_out_.emplace(peer, std::move(link)).first->second;
+}
+
+LinkClientEvents ShardLoop::EventsOf(const StagePeer& peer) {
+  // Each event is one of the core's, on the strand, if this life still lasts.
+  const auto post = [strand = around_.strand, weak = weak_from_this()](auto&& event) {
+    strand->Post([weak, event = std::forward<decltype(event)>(event)]() mutable {
+      const std::shared_ptr<ShardLoop> loop = weak.lock();
+      if (loop == nullptr) return;
+      event(*loop, loop->around_.clock->Now());
+      loop->Drain();
+    });
+  };
+  LinkClientEvents events;
+  events.on_up = [post, peer] {
+    post([peer](ShardLoop& loop, Instant now) { loop.stage_.OnLinkUp(peer, now); });
+  };
+  events.on_status = [post, peer](std::vector<InspectStatus> statuses) {
+    post([peer, statuses = std::move(statuses)](ShardLoop& loop, Instant now) {
+      loop.stage_.OnInspectReply(peer, statuses, now);
+    });
+  };
+  events.on_row_failure = [post, peer](RowFailure failure) {
+    post([peer, failure = std::move(failure)](ShardLoop& loop, Instant now) {
+      loop.stage_.OnRowFailure(peer, failure, now);
+    });
+  };
+  events.on_lost = [post, peer](const absl::Status& reason) {
+    post([peer, reason](ShardLoop& loop, Instant now) {
+      const auto link = loop.links_out_.find(peer);
+      if (link != loop.links_out_.end()) link->second->HearLoss();
+      loop.stage_.OnLinkLost(peer, reason, now);
+    });
+  };
+  return events;
 }
 
 }  // namespace shardline

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -26,7 +27,6 @@
 #include "node/transport/call_counter.h"
 #include "node/transport/head_service.h"
 #include "node/transport/link_client.h"
-#include "node/transport/pulse_client.h"
 #include "node/transport/shard_service.h"
 #include "node/wake_timer.h"
 
@@ -45,8 +45,14 @@ struct ShardSurroundings {
   Strand* strand = nullptr;
   WakeTimer* timer = nullptr;    // Posts OnWake.
   CallCounter* calls = nullptr;  // Of the links out.
-  PulseClient* pulses = nullptr;
   ShardCounters* counters = nullptr;
+
+  absl::Duration resume_timeout = absl::Seconds(1);  // As StageOptions.
+  SessionId floor;                                   // As StageOptions.
+  // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
+  // null. On the strand.
+  std::function<void(const RouteStage&)> on_peer_wanted;
+  std::function<void(const StagePeer&)> on_peer_dropped;
 };
 
 class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
@@ -60,16 +66,26 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
 
   // Of this life.
   const LinkIdentity& identity() const { return identity_; }
+  const StageStats& stage_stats() const { return stage_.stats(); }
+  // Null without a head.
+  const HeadStats* head_stats() const { return head_ == nullptr ? nullptr : &head_->stats(); }
 
   void OnOpen(const OpenAttempt& open, const std::function<void(absl::StatusOr<OpenReply>)>& reply);
   void OnFence(const FenceOrder& order, const std::function<void(FenceReply)>& reply);
+  // What the coordinator says with its heartbeats; see StageCore.
+  void OnLiveAttempts(Term term, uint64_t as_of, const std::vector<AttemptKey>& keys);
+  void OnFloor(Term term, SessionId floor);
+  // A neighbour downstream is silent, gone or wedged: its link breaks, without resume if `reason`
+  // is kHeartbeatLost.
+  void OnPeerLost(const StagePeer& peer, const absl::Status& reason);
+  // It is heard again: its link is dialled at once, and is trusted again once it stands.
+  void OnPeerRecovered(const StagePeer& peer);
   void OnLinkOpened(std::shared_ptr<LinkHandle> link);
+  void OnInspect(const std::shared_ptr<LinkHandle>& link, const std::vector<InspectRow>& rows);
   void OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t sequence, StageBundle bundle);
   void OnLinkClosed(const std::shared_ptr<LinkHandle>& link);
   void OnRun(RunRequest request, std::shared_ptr<RunStream> stream);
   void OnRunClosed(const AttemptKey& key, const std::shared_ptr<RunStream>& stream);
-  // Its pulse stands still. REQUIRES: !reason.ok().
-  void OnPeerLost(const StagePeer& peer, const absl::Status& reason);
   void OnWake();
 
   // Ends every attempt, run and link with `reason`. Nothing may be called afterwards.
@@ -87,6 +103,8 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   void Send(Forward forward);
   void SendRefusal(const Refusal& refusal);
   LinkClient& LinkTo(const RouteStage& stage);
+  LinkClientEvents EventsOf(const StagePeer& peer);
+  bool Stands(const std::shared_ptr<LinkHandle>& link) const;
 
   const ShardSurroundings around_;
   const LinkIdentity identity_;

@@ -2,10 +2,15 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "base/failure.h"
+#include "base/status_macros.h"
+#include "coordinator/admin/ledger_export.h"
+#include "coordinator/admin/ledger_view.h"
 #include "coordinator/transport/stream_outbox.h"
 #include "proto/wire/failure_conversion.h"
 #include "shardline/v1/admin.grpc.pb.h"
@@ -14,6 +19,8 @@ namespace shardline {
 namespace {
 
 constexpr size_t kEventsQueuedMax = 64;
+constexpr uint64_t kRecordsListed = 100;
+constexpr size_t kReasonBytesMax = 200;  // It goes into the record.
 
 // Answers a unary call with what `convert` makes of the view.
 template <typename Reply, typename Convert>
@@ -25,6 +32,30 @@ grpc::ServerUnaryReactor* AnswerWithView(AdminEvents* events, grpc::CallbackServ
     reactor->Finish(ToGrpcStatus(view.status()));
   });
   return reactor;
+}
+
+// Answers a unary call with what `answer` finds in the store.
+template <typename Reply, typename Answer>
+grpc::ServerUnaryReactor* AnswerFromStore(AdminEvents* events, grpc::CallbackServerContext* context,
+                                          Reply* reply, Answer answer) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  events->WithStore([reactor, reply, answer](const absl::StatusOr<Store*>& store) {
+    absl::StatusOr<Reply> found = store.ok() ? answer(**store) : store.status();
+    if (found.ok()) *reply = *std::move(found);
+    reactor->Finish(ToGrpcStatus(found.status()));
+  });
+  return reactor;
+}
+
+absl::StatusOr<v1::RecordList> RecordsOf(Store& store, const v1::ListRecordsRequest& request) {
+  SL_ASSIGN_OR_RETURN(LedgerQuery query, FromProto(request, kRecordsListed));
+  query.limit = std::min(query.limit, kRecordsListedMax);
+  SL_ASSIGN_OR_RETURN(const std::vector<LedgerEntry> entries, store.ListRecords(query));
+  v1::RecordList reply;
+  for (const LedgerEntry& entry : entries) *reply.add_records() = ToProto(entry);
+  SL_ASSIGN_OR_RETURN(const uint64_t total, store.CountRecords(query));
+  reply.set_total(total);
+  return reply;
 }
 
 }  // namespace
@@ -125,6 +156,59 @@ class AdminService::Service final : public v1::Admin::CallbackService {
     streams_->events->OnUnloadModel(
         request->name(), [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); });
     return reactor;
+  }
+
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const v1::ListSessionsRequest*,
+                                         v1::SessionList* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnListSessions([reactor, reply](const absl::StatusOr<v1::SessionList>& list) {
+      if (list.ok()) *reply = *list;
+      reactor->Finish(ToGrpcStatus(list.status()));
+    });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* CancelSession(grpc::CallbackServerContext* context,
+                                          const v1::CancelSessionRequest* request,
+                                          v1::CancelSessionReply* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    if (request->session() == 0 || request->reason().size() > kReasonBytesMax) {
+      reactor->Finish(ToGrpcStatus(MakeFailure(
+          FailureKind::kInvalidRequest,
+          "cancel session: the session is missing, or the reason is longer than 200 bytes")));
+      return reactor;
+    }
+    streams_->events->OnCancelSession(
+        SessionId(request->session()),
+        request->reason().empty() ? "an operator cancelled it" : request->reason(),
+        [reactor, reply](const absl::StatusOr<v1::CancelSessionReply>& standing) {
+          if (standing.ok()) *reply = *standing;
+          reactor->Finish(ToGrpcStatus(standing.status()));
+        });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* ListRecords(grpc::CallbackServerContext* context,
+                                        const v1::ListRecordsRequest* request,
+                                        v1::RecordList* reply) override {
+    return AnswerFromStore(streams_->events, context, reply,
+                           [asked = *request](Store& store) { return RecordsOf(store, asked); });
+  }
+
+  grpc::ServerWriteReactor<v1::LedgerRecord>* ExportRecords(
+      grpc::CallbackServerContext*, const v1::ListRecordsRequest* request) override {
+    return new LedgerExport(streams_->events, *request);  // Deletes itself in OnDone.
+  }
+
+  grpc::ServerUnaryReactor* VerifyLedger(grpc::CallbackServerContext* context,
+                                         const v1::VerifyLedgerRequest*,
+                                         v1::LedgerVerdict* reply) override {
+    return AnswerFromStore(streams_->events, context, reply,
+                           [](Store& store) -> absl::StatusOr<v1::LedgerVerdict> {
+                             SL_ASSIGN_OR_RETURN(const LedgerVerdict verdict, store.VerifyLedger());
+                             return ToProto(verdict);
+                           });
   }
 
  private:

@@ -1,6 +1,7 @@
 #pragma once
 
-// The Admin service: a shell over a view of the cluster, and the two verbs that change it.
+// The Admin service: a shell over a view of the cluster, its sessions and its ledger, and over the
+// verbs that change them.
 
 #include <memory>
 #include <string>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "base/id.h"
 #include "coordinator/admin/cluster_view.h"
+#include "coordinator/store/store.h"
 #include "shardline/v1/admin.pb.h"
 
 namespace grpc {
@@ -32,6 +34,17 @@ class AdminEvents {
   virtual void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) = 0;
   virtual void OnUnloadModel(const std::string& name,
                              absl::AnyInvocable<void(absl::Status)> done) = 0;
+
+  // Those that have not ended. `done` is called once.
+  virtual void OnListSessions(
+      absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) = 0;
+  // Calls `done` once, with the outcome that stands. NotFound: there never was such a session.
+  virtual void OnCancelSession(
+      SessionId session, const std::string& reason,
+      absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) = 0;
+
+  // Calls `use` once, on the store's thread and to be left soon; or with the reason why not.
+  virtual void WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) = 0;
 };
 
 class AdminService {

@@ -110,6 +110,55 @@ absl::Status CtlClient::Generate(const v1::GenerateRequest& request, absl::Durat
   return status;
 }
 
+absl::StatusOr<v1::SessionList> CtlClient::ListSessions(absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::SessionList reply;
+  const grpc::Status status = stubs_->admin->ListSessions(&context, {}, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
+absl::StatusOr<v1::CancelSessionReply> CtlClient::CancelSession(
+    const v1::CancelSessionRequest& request, absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::CancelSessionReply reply;
+  const grpc::Status status = stubs_->admin->CancelSession(&context, request, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
+absl::StatusOr<v1::RecordList> CtlClient::ListRecords(const v1::ListRecordsRequest& request,
+                                                      absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::RecordList reply;
+  const grpc::Status status = stubs_->admin->ListRecords(&context, request, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
+absl::Status CtlClient::ExportRecords(
+    const v1::ListRecordsRequest& request, absl::Duration timeout,
+    const std::function<void(const v1::LedgerRecord&)>& on_record) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  const auto reader = stubs_->admin->ExportRecords(&context, request);
+  v1::LedgerRecord record;
+  while (reader->Read(&record)) on_record(record);
+  return FromGrpcStatus(reader->Finish());
+}
+
+absl::StatusOr<v1::LedgerVerdict> CtlClient::VerifyLedger(absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::LedgerVerdict reply;
+  const grpc::Status status = stubs_->admin->VerifyLedger(&context, {}, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
 absl::StatusOr<bool> CtlClient::IsServing(absl::Duration timeout) {
   // grpc.health.v1's messages by hand: the request's field 1 is the service's name, the reply's
   // field 1 is the status, and 1 is SERVING. Debian ships no generated code for them.

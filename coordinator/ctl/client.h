@@ -29,6 +29,14 @@ class CtlClient {
                          const std::function<void(const v1::LoadModelEvent&)>& on_event);
   absl::Status Generate(const v1::GenerateRequest& request, absl::Duration timeout,
                         const std::function<void(const v1::GenerateEvent&)>& on_event);
+  absl::StatusOr<v1::SessionList> ListSessions(absl::Duration timeout);
+  absl::StatusOr<v1::CancelSessionReply> CancelSession(const v1::CancelSessionRequest& request,
+                                                       absl::Duration timeout);
+  absl::StatusOr<v1::RecordList> ListRecords(const v1::ListRecordsRequest& request,
+                                             absl::Duration timeout);
+  absl::Status ExportRecords(const v1::ListRecordsRequest& request, absl::Duration timeout,
+                             const std::function<void(const v1::LedgerRecord&)>& on_record);
+  absl::StatusOr<v1::LedgerVerdict> VerifyLedger(absl::Duration timeout);
   // Whether the coordinator says that it serves (grpc.health.v1).
   absl::StatusOr<bool> IsServing(absl::Duration timeout);
 

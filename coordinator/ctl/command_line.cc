@@ -53,12 +53,18 @@ struct Parsing {
   uint32_t load_replicas = 0;
   uint32_t load_context = 0;
   uint32_t load_sessions = 0;
+  uint64_t session = 0;
+  std::string reason;
+  std::string state;
+  uint64_t after = 0;
+  uint32_t limit = 0;
 };
 
 const std::map<std::string, OutputFormat> kFormats = {{"table", OutputFormat::kTable},
                                                       {"wide", OutputFormat::kWide},
                                                       {"json", OutputFormat::kJson},
-                                                      {"name", OutputFormat::kName}};
+                                                      {"name", OutputFormat::kName},
+                                                      {"csv", OutputFormat::kCsv}};
 const std::map<std::string, ColorMode> kColors = {
     {"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}};
 
@@ -69,7 +75,7 @@ void AddGlobalFlags(CLI::App& app, Parsing& p) {
       ->capture_default_str();
   app.add_option("--timeout", p.timeout, "Longest wait for an answer, as 10s or 2m")
       ->envname("SHARDLINE_TIMEOUT");
-  app.add_option("-o,--output", p.command.output, "table, wide, json or name")
+  app.add_option("-o,--output", p.command.output, "table, wide, json or name; csv for exports")
       ->transform(CLI::CheckedTransformer(kFormats).description("FORMAT"))
       ->envname("SHARDLINE_OUTPUT");
   app.add_flag("--no-headers", p.command.no_headers, "Tables without their first line");
@@ -129,6 +135,51 @@ void AddModel(CLI::App& app, Parsing& p) {
   unload->add_option("name", p.command.model)->required();
 }
 
+void AddSession(CLI::App& app, Parsing& p) {
+  CLI::App* session = app.add_subcommand("session", "Requests that run, and what became of others");
+  session->require_subcommand(1);
+  AddVerb(session, p, CtlVerb::kSessionList, "list", "Sessions that have not ended")
+      ->footer("Example:\n  shardctl session list -o wide");
+  CLI::App* show = AddVerb(session, p, CtlVerb::kSessionShow, "show",
+                           "One session: how it stands, and the record of each attempt");
+  show->add_option("id", p.session)->required()->type_name("ID");
+  show->footer("Example:\n  shardctl session show 281474976710657");
+  CLI::App* cancel =
+      AddVerb(session, p, CtlVerb::kSessionCancel, "cancel", "End one; says what stands");
+  cancel->add_option("id", p.session)->required()->type_name("ID");
+  cancel->add_option("--reason", p.reason, "For the record, at most 200 bytes");
+  cancel->footer("Example:\n  shardctl session cancel 281474976710657 --reason maintenance");
+}
+
+void AddRecordFilter(CLI::App& app, Parsing& p) {
+  app.add_option("--session", p.session, "Of this session alone")->type_name("ID");
+  app.add_option("--state", p.state, "completed, failed, cancelled, expired, fenced or unverified")
+      ->check(
+          CLI::IsMember({"completed", "failed", "cancelled", "expired", "fenced", "unverified"}));
+  app.add_option("--after", p.after, "Records with a higher number");
+}
+
+void AddLedger(CLI::App& app, Parsing& p) {
+  CLI::App* ledger = app.add_subcommand("ledger", "The record of every attempt that ended");
+  ledger->require_subcommand(1);
+  CLI::App* list = AddVerb(ledger, p, CtlVerb::kLedgerList, "list", "Records in ledger order");
+  AddRecordFilter(*list, p);
+  list->add_option("--limit", p.limit, "At most so many")
+      ->check(CLI::Range(1, 1000))
+      ->default_str("100");
+  list->footer("Example:\n  shardctl ledger list --state failed --limit 20 -o wide");
+  AddVerb(ledger, p, CtlVerb::kLedgerVerify, "verify",
+          "Check the hash chain and the sums; exit code 1 if a record is wrong")
+      ->footer("Example:\n  shardctl ledger verify");
+  CLI::App* exported = AddVerb(ledger, p, CtlVerb::kLedgerExport, "export",
+                               "All records that match, as CSV or with -o json");
+  AddRecordFilter(*exported, p);
+  exported->add_option("--limit", p.limit, "At most so many; 0: all")->capture_default_str();
+  exported->add_option("-f,--file", p.command.file, "Write here, whole or not at all; else stdout")
+      ->type_name("FILE");
+  exported->footer("Example:\n  shardctl ledger export -o csv --file ledger.csv");
+}
+
 std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
   Parsing& p = *parsing;
   // The tree writes into `parsing`, hence holds it.
@@ -148,6 +199,8 @@ std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
   AddVerb(shard, p, CtlVerb::kShardList, "list", "Who holds which layers, drawn as a map")
       ->add_option("--model", p.command.model, "Of this model alone");
   AddModel(*app, p);
+  AddSession(*app, p);
+  AddLedger(*app, p);
   AddGenerate(*app, p);
   AddVerb(app.get(), p, CtlVerb::kShowVersion, "version", "Versions of client and coordinator")
       ->add_flag("--client", p.command.client_only, "Ask nobody");
@@ -250,6 +303,17 @@ std::string Translate(Parsing& p) {
   }
   if (!ReadRanges(p.ranges, &command.load)) {
     return absl::StrCat("--ranges: \"", p.ranges, "\" is no list of layers as 0-9,10-29");
+  }
+  command.cancel.set_session(p.session);
+  command.cancel.set_reason(p.reason);
+  command.records.set_session(p.session);
+  command.records.set_state(p.state);
+  command.records.set_after(p.after);
+  command.records.set_limit(p.limit);
+  const bool exports = command.verb == CtlVerb::kLedgerExport;
+  if (command.output == OutputFormat::kCsv && !exports) return "-o csv is for ledger export";
+  if (exports && (command.output == OutputFormat::kWide || command.output == OutputFormat::kName)) {
+    return "ledger export writes csv or json";
   }
   if (command.verb != CtlVerb::kGenerate) return "";
   v1::GenerateRequest& generate = command.generate;

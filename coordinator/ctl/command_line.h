@@ -26,6 +26,12 @@ enum class CtlVerb {
   kModelList,
   kModelLoad,
   kModelUnload,
+  kSessionList,
+  kSessionShow,
+  kSessionCancel,
+  kLedgerList,
+  kLedgerVerify,
+  kLedgerExport,
   kGenerate,
   kShowVersion,
   kCompletion,
@@ -45,14 +51,17 @@ struct CtlCommand {
   ColorMode color = ColorMode::kAuto;
 
   // Of some.
-  std::string model;             // shard list, model unload.
-  v1::LoadModelRequest load;     // model load.
-  v1::GenerateRequest generate;  // generate; the text "-" stands for stdin.
-  bool chatml = false;           // Wrap that text as one user turn, behind
-  std::string system;            // this system turn, if any.
-  bool json_lines = false;       // generate --json.
-  bool client_only = false;      // version --client.
-  std::string shell;             // completion.
+  std::string model;                // shard list, model unload.
+  v1::LoadModelRequest load;        // model load.
+  v1::GenerateRequest generate;     // generate; the text "-" stands for stdin.
+  bool chatml = false;              // Wrap that text as one user turn, behind
+  std::string system;               // this system turn, if any.
+  v1::CancelSessionRequest cancel;  // session cancel; session show takes its session.
+  v1::ListRecordsRequest records;   // ledger list, ledger export.
+  std::string file;                 // ledger export; empty: stdout.
+  bool json_lines = false;          // generate --json.
+  bool client_only = false;         // version --client.
+  std::string shell;                // completion.
 };
 
 // Either a command, or a text and how to end.

@@ -61,7 +61,33 @@ std::string HintFor(const absl::Status& status, const ErrorContext& context) {
       return "--deadline allows more time; `shardctl status` shows whether the model is healthy";
     case FailureKind::kIncompatibleRecipe:
       return "every node of a model must hold the same file and run the same build";
-    default:
+    case FailureKind::kCacheMiss:
+    case FailureKind::kUncertain:
+    case FailureKind::kStepInFlight:
+      return "try again; `shardctl ledger list --session ID` shows what became of each attempt";
+    case FailureKind::kStaleEpoch:
+      return "another coordinator or a newer attempt took over, or the session is forgotten; see "
+             "`shardctl status`";
+    case FailureKind::kStepConflict:
+    case FailureKind::kMalformedBundle:
+    case FailureKind::kChecksumMismatch:
+      return "two nodes disagree about bytes: check that all run the same build, then the network "
+             "between them";
+    case FailureKind::kNonFinite:
+      return "the weights or the device of that node are at fault: load the model anew, or drain "
+             "it";
+    case FailureKind::kPoison:
+      return "do not send it again before the logs of the lost nodes say what killed them";
+    case FailureKind::kDiverged:
+      return "nodes compute differently: they must run the same build on the same kind of device";
+    case FailureKind::kKeyConflict:
+      return "a new request needs a new idempotency key; the old key answers the old request alone";
+    case FailureKind::kUnauthorised:
+      return "is this the coordinator that the nodes have joined? see `shardctl status`";
+    case FailureKind::kCancelled:
+      return "`shardctl ledger list --session ID` shows who cancelled it";
+    case FailureKind::kInvalidRequest:  // The message says what to write.
+    case FailureKind::kNone:
       break;
   }
   switch (ExitCodeOf(status)) {
@@ -69,6 +95,7 @@ std::string HintFor(const absl::Status& status, const ErrorContext& context) {
       return absl::StrCat("is shardline-coordinator running at ", context.endpoint,
                           "? --endpoint or SHARDLINE_ENDPOINT names another");
     case ExitCode::kNotFound:
+      if (context.is_session) return "see `shardctl session list` and `shardctl ledger list`";
       if (context.is_load) return "the coordinator opens the path, on its own machine";
       return "see `shardctl model list`";
     case ExitCode::kTimeout:

@@ -26,8 +26,9 @@ ExitCode ExitCodeOf(const absl::Status& status);
 
 // What was being done.
 struct ErrorContext {
-  std::string endpoint;  // As given.
-  bool is_load = false;  // Of a model.
+  std::string endpoint;     // As given.
+  bool is_load = false;     // Of a model.
+  bool is_session = false;  // One session is looked at or cancelled.
 };
 
 // What a person can do about `status`; empty when we do not know.

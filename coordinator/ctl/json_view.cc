@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "base/check.h"
 
 namespace shardline {
@@ -54,5 +56,38 @@ std::string ModelJson(const v1::ModelSummary& model) { return PrintOne("Model", 
 std::string ShardListJson(const v1::ShardList& shards) {
   return PrintList("ShardList", shards.shards());
 }
+
+std::string SessionListJson(const v1::SessionList& sessions) {
+  return PrintList("SessionList", sessions.sessions());
+}
+std::string SessionJson(const std::optional<v1::SessionSummary>& live,
+                        const v1::RecordList& records) {
+  Json object = Envelope("Session");
+  object["live"] = live.has_value() ? ToJson(*live) : Json();
+  object["records"] = Json::array();
+  for (const v1::LedgerRecord& record : records.records()) {
+    object["records"].push_back(ToJson(record));
+  }
+  return Print(object);
+}
+std::string RecordListJson(const v1::RecordList& records) {
+  return PrintList("LedgerRecordList", records.records());
+}
+std::string VerdictJson(const v1::LedgerVerdict& verdict) {
+  return PrintOne("LedgerVerdict", verdict);
+}
+
+std::string RecordListJsonBegin() {
+  return "{\n  \"apiVersion\": \"shardline/v1\",\n  \"kind\": \"LedgerRecordList\",\n  "
+         "\"items\": [";
+}
+
+std::string RecordListJsonItem(const v1::LedgerRecord& record, bool is_first) {
+  const std::string item = ToJson(record).dump(2, ' ', false, Json::error_handler_t::replace);
+  return absl::StrCat(is_first ? "\n    " : ",\n    ",
+                      absl::StrReplaceAll(item, {{"\n", "\n    "}}));
+}
+
+std::string RecordListJsonEnd(bool is_empty) { return is_empty ? "]\n}\n" : "\n  ]\n}\n"; }
 
 }  // namespace shardline

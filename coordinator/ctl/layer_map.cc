@@ -58,10 +58,23 @@ std::string DrawBox(const v1::ShardSummary& shard, int width) {
   return box;
 }
 
-std::string DrawModel(const LayerMapModel& model, int layers, int columns) {
+// Lines of shards that do not overlap: the first of each range, then the replicas.
+std::vector<std::vector<v1::ShardSummary>> LinesOf(const LayerMapModel& model) {
+  std::vector<std::vector<v1::ShardSummary>> lines(1);
+  for (const v1::ShardSummary& shard : model.shards) {
+    auto line = std::find_if(lines.begin(), lines.end(), [&shard](const auto& drawn) {
+      return drawn.empty() || drawn.back().layers().end() <= shard.layers().begin();
+    });
+    if (line == lines.end()) line = lines.emplace(lines.end());
+    line->push_back(shard);
+  }
+  return lines;
+}
+
+std::string DrawLine(const std::vector<v1::ShardSummary>& shards, int layers, int columns) {
   std::string line;
   int at = 0;
-  for (const v1::ShardSummary& shard : model.shards) {
+  for (const v1::ShardSummary& shard : shards) {
     const int begin = std::max(at, ColumnOf(shard.layers().begin(), layers, columns));
     const int end = std::min(columns, ColumnOf(shard.layers().end(), layers, columns));
     if (end <= begin) continue;
@@ -119,10 +132,14 @@ std::string DrawLayerMap(const std::vector<LayerMapModel>& models, int columns_m
                       DrawRuler(layers, columns), "\n");
       ruler_layers = layers;
     }
-    const std::string map = DrawModel(model, layers, columns);
-    absl::StrAppend(&text, model.name, std::string(name_width + 2 - DisplayWidth(model.name), ' '),
-                    map, "\n");
-    maps += map;
+    std::string name = model.name;
+    for (const std::vector<v1::ShardSummary>& line : LinesOf(model)) {
+      const std::string map = DrawLine(line, layers, columns);
+      absl::StrAppend(&text, name, std::string(name_width + 2 - DisplayWidth(name), ' '), map,
+                      "\n");
+      maps += map;
+      name.clear();
+    }
   }
   const std::string legend = Legend(maps);
   if (!legend.empty()) absl::StrAppend(&text, legend, "\n");

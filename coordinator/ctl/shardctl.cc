@@ -2,6 +2,7 @@
 
 #include <istream>
 #include <iterator>
+#include <optional>
 #include <ostream>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,8 @@
 #include "coordinator/ctl/exit_code.h"
 #include "coordinator/ctl/generate_output.h"
 #include "coordinator/ctl/json_view.h"
+#include "coordinator/ctl/ledger_export_file.h"
+#include "coordinator/ctl/ledger_views.h"
 #include "coordinator/ctl/load_progress.h"
 #include "coordinator/ctl/views.h"
 
@@ -51,6 +54,18 @@ class Run {
         return ModelLoad();
       case CtlVerb::kModelUnload:
         return ModelUnload();
+      case CtlVerb::kSessionList:
+        return SessionList();
+      case CtlVerb::kSessionShow:
+        return SessionShow();
+      case CtlVerb::kSessionCancel:
+        return SessionCancel();
+      case CtlVerb::kLedgerList:
+        return LedgerList();
+      case CtlVerb::kLedgerVerify:
+        return LedgerVerify();
+      case CtlVerb::kLedgerExport:
+        return LedgerExport();
       case CtlVerb::kGenerate:
         return Generate();
       case CtlVerb::kShowVersion:
@@ -78,7 +93,9 @@ class Run {
   ExitCode Fail(const absl::Status& status) {
     const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
     const ErrorContext context = {.endpoint = command_.endpoint,
-                                  .is_load = command_.verb == CtlVerb::kModelLoad};
+                                  .is_load = command_.verb == CtlVerb::kModelLoad,
+                                  .is_session = command_.verb == CtlVerb::kSessionShow ||
+                                                command_.verb == CtlVerb::kSessionCancel};
     *terminal_.err << (json ? ErrorJson(status, context) : ErrorText(status, context));
     return ExitCodeOf(status);
   }
@@ -155,6 +172,78 @@ class Run {
     const absl::Status status = client_.UnloadModel(command_.model, timeout());
     if (!status.ok()) return Fail(status);
     if (!command_.quiet) *terminal_.err << command_.model << " unloaded\n";
+    return ExitCode::kOk;
+  }
+
+  ExitCode SessionList() {
+    const absl::StatusOr<v1::SessionList> sessions = client_.ListSessions(timeout());
+    if (!sessions.ok()) return Fail(sessions.status());
+    *terminal_.out << SessionListView(*sessions, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode SessionShow() {
+    const uint64_t id = command_.cancel.session();
+    // In this order: one that ends in between is seen in one of the two.
+    const absl::StatusOr<v1::SessionList> sessions = client_.ListSessions(timeout());
+    if (!sessions.ok()) return Fail(sessions.status());
+    const absl::StatusOr<v1::RecordList> records = client_.ListRecords(command_.records, timeout());
+    if (!records.ok()) return Fail(records.status());
+    std::optional<v1::SessionSummary> live;
+    for (const v1::SessionSummary& session : sessions->sessions()) {
+      if (session.session() == id) live = session;
+    }
+    if (!live.has_value() && records->records().empty()) {
+      return Fail(absl::NotFoundError(absl::StrCat("no session ", id)));
+    }
+    *terminal_.out << SessionView(live, *records, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode SessionCancel() {
+    const absl::StatusOr<v1::CancelSessionReply> reply =
+        client_.CancelSession(command_.cancel, timeout());
+    if (!reply.ok()) return Fail(reply.status());
+    *terminal_.out << "session " << command_.cancel.session() << " " << reply->outcome()
+                   << ", epoch " << reply->epoch() << "\n";
+    if (reply->outcome() == "cancelled") return ExitCode::kOk;
+    if (!command_.quiet) *terminal_.err << "it had ended before\n";
+    return ExitCode::kRefused;
+  }
+
+  ExitCode LedgerList() {
+    const absl::StatusOr<v1::RecordList> records = client_.ListRecords(command_.records, timeout());
+    if (!records.ok()) return Fail(records.status());
+    *terminal_.out << RecordListView(*records, view());
+    const auto shown = static_cast<uint64_t>(records->records_size());
+    if (shown > 0 && shown < records->total() && !command_.quiet) {
+      *terminal_.err << shown << " of " << records->total() << " records; more with --after "
+                     << records->records(records->records_size() - 1).sequence() << "\n";
+    }
+    return ExitCode::kOk;
+  }
+
+  ExitCode LedgerVerify() {
+    // A long ledger takes its time.
+    const absl::StatusOr<v1::LedgerVerdict> verdict =
+        client_.VerifyLedger(command_.timeout.value_or(absl::InfiniteDuration()));
+    if (!verdict.ok()) return Fail(verdict.status());
+    *terminal_.out << VerdictView(*verdict, view());
+    return verdict->ok() ? ExitCode::kOk : ExitCode::kFailed;
+  }
+
+  ExitCode LedgerExport() {
+    const bool json = command_.output == OutputFormat::kJson;
+    LedgerExportFile file(command_.file, terminal_.out,
+                          json ? ExportFormat::kJson : ExportFormat::kCsv);
+    absl::Status status =
+        client_.ExportRecords(command_.records, command_.timeout.value_or(absl::InfiniteDuration()),
+                              [&file](const v1::LedgerRecord& record) { file.Add(record); });
+    if (status.ok()) status = file.Finish();
+    if (!status.ok()) return Fail(status);
+    if (!command_.file.empty() && !command_.quiet) {
+      *terminal_.err << file.records() << " records written to " << command_.file << "\n";
+    }
     return ExitCode::kOk;
   }
 

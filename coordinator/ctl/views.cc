@@ -207,8 +207,9 @@ std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& mode
     map->shards.push_back(shard);
   }
   for (LayerMapModel& map : maps) {
-    std::sort(map.shards.begin(), map.shards.end(),
-              [](const auto& a, const auto& b) { return a.layers().begin() < b.layers().begin(); });
+    std::stable_sort(map.shards.begin(), map.shards.end(), [](const auto& a, const auto& b) {
+      return a.layers().begin() < b.layers().begin();
+    });
   }
   if (maps.empty()) return options.headers ? "no shard is placed\n" : "";
   // A narrow shard has no room for its name in the drawing.

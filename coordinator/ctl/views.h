@@ -9,7 +9,8 @@
 namespace shardline {
 
 // yaml would be JSON with other brackets; scripts have json.
-enum class OutputFormat { kTable, kWide, kJson, kName };
+// csv is for exports alone.
+enum class OutputFormat { kTable, kWide, kJson, kName, kCsv };
 
 struct ViewOptions {
   OutputFormat format = OutputFormat::kTable;

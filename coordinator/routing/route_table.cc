@@ -220,19 +220,14 @@ Instant RouteTable::NextWake() const {
   return wake;
 }
 
-absl::StatusOr<Route> RouteTable::RouteFor(const std::string& asked, const RouteSuspects& avoid,
+absl::StatusOr<Route> RouteTable::RouteFor(const std::string& name, const RouteSuspects& avoid,
                                            Instant now) {
-  SL_ASSIGN_OR_RETURN(const std::string name, NameOf(asked));
-  Model& model = models_.at(name);
-  if (model.state != ModelState::kReady) return WhyNotReady(name, now);
-  for (const RouteSuspects::Link& link : avoid.links) {
-    if (!links_.contains({link.from, link.to})) OnLinkSuspected(link.from, link.to, now);
-  }
-  const std::optional<std::vector<size_t>> ring = ServingRing(model, avoid);
-  if (!ring.has_value()) return NoRing(model, avoid);
-  for (const size_t index : *ring) model.shards[index].handed_out = routes_ + 1;
-  ++routes_;
-  return MakeRoute(model, *ring);
+  return HandOut(name, avoid, false, now);
+}
+
+absl::StatusOr<Route> RouteTable::RouteAnyway(const std::string& name, const RouteSuspects& avoid,
+                                              Instant now) {
+  return HandOut(name, avoid, true, now);
 }
 
 RouteTable::Model* RouteTable::ModelOfNode(const NodeId& node, Shard** shard) {

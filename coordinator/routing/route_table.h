@@ -175,6 +175,10 @@ class RouteTable {
   // kOverloaded while it loads), naming the missing layers and their nodes; kOverloaded, naming
   // what is missing, when the suspects leave no ring. Both with retry_after.
   absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid, Instant now);
+  // The same, but where the suspects leave no choice the route has as few of them as can be, nodes
+  // before links: the caller knows for how long a suspicion is worth waiting.
+  absl::StatusOr<Route> RouteAnyway(const std::string& model, const RouteSuspects& avoid,
+                                    Instant now);
   // Why `model` is not ready, as RouteFor says it; OK if it is.
   absl::Status WhyNotReady(const std::string& model, Instant now) const;
 
@@ -257,8 +261,10 @@ class RouteTable {
   Instant ProbeDue(const Model& model) const;
 
   // Rings and links (route_table_rings.cc).
-  std::optional<std::vector<size_t>> ServingRing(const Model& model,
-                                                 const RouteSuspects& avoid) const;
+  absl::StatusOr<Route> HandOut(const std::string& model, const RouteSuspects& avoid, bool anyway,
+                                Instant now);
+  std::optional<std::vector<size_t>> ServingRing(const Model& model, const RouteSuspects& avoid,
+                                                 bool anyway) const;
   std::optional<std::vector<size_t>> ProbeRing(const Model& model, Instant now) const;
   bool HasSoundRing(const Model& model) const;
   bool IsSuspected(const Link& link) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "coordinator/routing/ring_choice.h"
 #include "coordinator/routing/route_table.h"
 
@@ -10,6 +11,8 @@ namespace {
 
 // Beside these the use a shard has had is nothing.
 constexpr uint64_t kSuspectedLinkCost = 1'000'000;
+constexpr uint64_t kForbiddenLinkCost = 1'000 * kSuspectedLinkCost;
+constexpr uint64_t kSuspectedNodeCost = 1'000 * kForbiddenLinkCost;
 constexpr uint64_t kUnprovenCost = 1'000;
 
 // The ring as positions in `candidates`, back as shards.
@@ -22,25 +25,44 @@ std::optional<std::vector<size_t>> Named(const std::vector<std::vector<size_t>>&
 
 }  // namespace
 
+absl::StatusOr<Route> RouteTable::HandOut(const std::string& asked, const RouteSuspects& avoid,
+                                          bool anyway, Instant now) {
+  SL_ASSIGN_OR_RETURN(const std::string name, NameOf(asked));
+  Model& model = models_.at(name);
+  if (model.state != ModelState::kReady) return WhyNotReady(name, now);
+  for (const RouteSuspects::Link& link : avoid.links) {
+    if (!links_.contains({link.from, link.to})) OnLinkSuspected(link.from, link.to, now);
+  }
+  const std::optional<std::vector<size_t>> ring = ServingRing(model, avoid, anyway);
+  if (!ring.has_value()) return NoRing(model, avoid);
+  ++routes_;
+  for (const size_t index : *ring) model.shards[index].handed_out = routes_;
+  return MakeRoute(model, *ring);
+}
+
 std::optional<std::vector<size_t>> RouteTable::ServingRing(const Model& model,
-                                                           const RouteSuspects& avoid) const {
+                                                           const RouteSuspects& avoid,
+                                                           bool anyway) const {
+  const auto is_suspect = [&avoid](const Shard& shard) {
+    const StagePeer life{shard.planned.node, shard.incarnation};
+    return std::find(avoid.nodes.begin(), avoid.nodes.end(), life) != avoid.nodes.end();
+  };
   std::vector<std::vector<size_t>> candidates;
   std::vector<std::vector<RingShard>> ranges;
   for (const std::vector<size_t>& range : model.ranges) {
     std::vector<size_t> usable;
     for (const size_t index : range) {
       const Shard& shard = model.shards[index];
-      const StagePeer life{shard.planned.node, shard.incarnation};
-      const bool suspected =
-          std::find(avoid.nodes.begin(), avoid.nodes.end(), life) != avoid.nodes.end();
-      if (Serves(shard) && !suspected) usable.push_back(index);
+      if (Serves(shard) && (anyway || !is_suspect(shard))) usable.push_back(index);
     }
     std::stable_sort(usable.begin(), usable.end(), [&model](size_t a, size_t b) {
       return model.shards[a].handed_out < model.shards[b].handed_out;
     });
     std::vector<RingShard> shards;
     for (const size_t index : usable) {
-      shards.push_back({.node = model.shards[index].planned.node, .cost = shards.size()});
+      const Shard& shard = model.shards[index];
+      const uint64_t doubt = is_suspect(shard) ? kSuspectedNodeCost : 0;
+      shards.push_back({.node = shard.planned.node, .cost = shards.size() + doubt});
     }
     candidates.push_back(std::move(usable));
     ranges.push_back(std::move(shards));
@@ -52,8 +74,8 @@ std::optional<std::vector<size_t>> RouteTable::ServingRing(const Model& model,
         const RouteSuspects::Link link{from, to};
         const bool forbidden =
             std::find(avoid.links.begin(), avoid.links.end(), link) != avoid.links.end();
-        if (forbidden) return std::nullopt;
-        return kSuspectedLinkCost;
+        if (forbidden && !anyway) return std::nullopt;
+        return forbidden ? kForbiddenLinkCost : kSuspectedLinkCost;
       }));
 }
 

@@ -156,7 +156,7 @@ void SessionCore::StartRun(Instant now) {
 
 void SessionCore::OnToken(uint32_t index, int32_t token, Instant now) {
   const bool runs = phase_ == Phase::kRunning && !ending_;
-  const bool late = Planted(PlantedBug::kTokensAfterTheEnd) && ending_ && client_;
+  const bool late = Planted(PlantedBug::kTokensAfterTheEnd) && ending_ && client_ && started_sent_;
   if (!runs && !late) {
     ++shared_.stats->tokens_dropped;
     return;
@@ -424,7 +424,7 @@ bool SessionCore::LivesOn(const NodeId& node, Incarnation incarnation) const {
 SessionSummary SessionCore::Summary(Instant now) const {
   return {.request = request_.request,
           .key = key_,
-          .model = request_.model,
+          .model = model(),
           .phase = PhaseName(),
           .prompt_tokens = request_.prompt_tokens,
           .tokens = static_cast<uint32_t>(delivered_.size()),

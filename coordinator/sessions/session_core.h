@@ -92,6 +92,10 @@ class SessionCore {
   absl::Status Attach(RequestId client, const std::vector<int32_t>& tokens_held, Instant now);
 
   const SessionRequest& request() const { return request_; }
+  // As its route names it, for a request that did not.
+  const std::string& model() const {
+    return request_.model.empty() ? route_.model : request_.model;
+  }
   // Who listens; empty once the end was told.
   std::optional<RequestId> client() const { return client_; }
   RequestId last_client() const { return last_client_; }
@@ -123,6 +127,7 @@ class SessionCore {
 
   // Routes and restarts: session_failover.cc.
   void AskForRoute();
+  void AskForRouteWithout(const RouteSuspects& avoid);
   void Wait(Instant until);
   void TryAgain(Instant now);
   void Grant(Instant now);
@@ -198,8 +203,9 @@ class SessionCore {
   std::optional<StagePeer> blamed_;  // By the last failure, and not known to be dead.
   int deaths_ = 0;
   int non_finite_ = 0;
-  bool paid_ = true;  // The restart under way has its share of the budget.
-  Instant retry_at_;  // Not before on a route with suspects.
+  bool paid_ = true;          // The restart under way has its share of the budget.
+  Instant retry_at_;          // Not before on a route with suspects.
+  bool last_resort_ = false;  // Suspected nodes were asked for too.
 
   std::optional<Ending> ending_;  // Set once; then the session only winds down.
   Instant end_by_;                // The client's end, whether or not the record is durable.

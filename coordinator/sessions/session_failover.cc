@@ -25,11 +25,16 @@ bool Uses(const Route& route, const RouteSuspects& suspects) {
 }  // namespace
 
 void SessionCore::AskForRoute() {
+  last_resort_ = false;
+  AskForRouteWithout(suspects_);
+}
+
+void SessionCore::AskForRouteWithout(const RouteSuspects& avoid) {
   phase_ = Phase::kRouting;
   const bool remembers = !Planted(PlantedBug::kRestartForgetsSuspects);
   shared_.actions->find_route.push_back({.request = request_.request,
                                          .model = request_.model,
-                                         .avoid = remembers ? suspects_ : RouteSuspects()});
+                                         .avoid = remembers ? avoid : RouteSuspects()});
 }
 
 void SessionCore::OnRoute(const absl::StatusOr<Route>& route, Instant now) {
@@ -60,20 +65,34 @@ void SessionCore::OnRoute(const absl::StatusOr<Route>& route, Instant now) {
 }
 
 void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
+  const RestartRule rule = RestartRuleOf(FailureKindOf(failure_));
   if (!key_ && request_.identity.session) {
     // It may be over, and then no route is needed to say so.
     route_ = Route();
     Grant(now);
   } else if (!key_ || absl::IsNotFound(status)) {
     EndFailed(status, now);  // A new request is told at once; a model that was unloaded stays away.
+  } else if (rule == RestartRule::kOtherRoute ||
+             (rule == RestartRule::kLater && retry_at_ >= deadline_)) {
+    EndFailed(failure_, now);
+  } else if (now >= retry_at_ && !last_resort_ && suspects_.nodes.size() > banned_.nodes.size()) {
+    // A suspect that has had its pause is better than nothing. Links are the table's to judge.
+    last_resort_ = true;
+    AskForRouteWithout({.nodes = banned_.nodes, .links = suspects_.links});
   } else {
-    Wait(now + shared_.options->route_retry);
+    const Instant again = now + shared_.options->route_retry;
+    Wait(now < retry_at_ ? std::min(again, retry_at_) : again);
   }
 }
 
 // Why a session that has begun elsewhere must not go on along `route`.
 absl::Status SessionCore::Refusal(const Route& route) const {
   if (route.stages.empty()) return absl::InternalError("a route without stages");
+  if (!key_ && !request_.model_id.empty() && route.model_id != request_.model_id) {
+    return MakeFailure(FailureDetail{.kind = FailureKind::kOverloaded,
+                                     .retry_after = shared_.options->retry_after},
+                       "the model's name has just been given to another file");
+  }
   if (Uses(route, banned_)) return failure_;
   if (!route_.stages.empty() &&
       (route.model_id != route_.model_id || route.numerics_id != route_.numerics_id)) {
@@ -180,6 +199,7 @@ void SessionCore::Suspect(const absl::Status& status) {
   if (LeavesStepsUnverified(detail.kind)) blamed_ = stage->peer();
   if (!detail.reporter.empty() && detail.reporter != detail.node) {
     suspects_.links.push_back({detail.reporter, detail.node});
+    shared_.actions->suspect_links.push_back(suspects_.links.back());
     return;
   }
   suspects_.nodes.push_back(stage->peer());
@@ -201,8 +221,9 @@ void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant 
     deadline_ = now + request_.budget;
     end_by_ = deadline_ + shared_.options->end_grace;
   }
-  retry_at_ = now + (rule == RestartRule::kLater ? FailureDetailOf(status).retry_after
-                                                 : shared_.options->suspect_backoff * attempts_);
+  const absl::Duration pause = shared_.options->suspect_backoff * attempts_;
+  const bool later = rule == RestartRule::kLater;
+  retry_at_ = now + (later ? std::max(FailureDetailOf(status).retry_after, pause) : pause);
   paid_ = false;
   TryAgain(now);
   if (!paid_) ++shared_.stats->restarts_paced;

@@ -34,6 +34,7 @@ struct SessionIdentity {
 struct SessionRequest {
   RequestId request;
   std::string model;
+  ModelId model_id;             // The file that was asked for by that name; empty: any.
   std::optional<Route> route;   // Set: this one and no other, in one attempt (a probe).
   uint32_t prompt_tokens = 0;   // How many; at least one.
   uint32_t new_tokens_max = 0;  // At least one.
@@ -85,7 +86,8 @@ struct Admitted {
 // Carried out in the order of the fields, and each list in its own order. `request` names the
 // session; `client` the call that listens to it now.
 struct SessionsActions {
-  // Answer with OnRoute: a route of a ready model, without `avoid` where there is a choice.
+  // Answer with OnRoute: a route of a ready model without what is to be avoided. One that uses a
+  // suspect all the same is taken after a pause.
   struct FindRoute {
     RequestId request;
     std::string model;
@@ -181,11 +183,13 @@ struct SessionsActions {
     absl::Duration ttft;            // Arrival to first token; zero without one.
     absl::Duration total;           // Arrival to now.
   };
-  // Nothing of the session is kept any more; no action names it again.
+  // Of every request, last: there is no session by this number any more, or never was one.
   struct Forget {
     RequestId request;
   };
 
+  // Links that an attempt was failed by, each time: for whoever chooses routes.
+  std::vector<RouteSuspects::Link> suspect_links;
   std::vector<FindRoute> find_route;
   std::vector<Grant> grant;
   std::vector<Fence> fence;
@@ -201,9 +205,10 @@ struct SessionsActions {
   std::vector<Forget> forget;
 
   bool empty() const {
-    return find_route.empty() && grant.empty() && fence.empty() && cancel_run.empty() &&
-           open.empty() && rebind.empty() && started.empty() && restarted.empty() && run.empty() &&
-           deliver.empty() && finish.empty() && end.empty() && forget.empty();
+    return suspect_links.empty() && find_route.empty() && grant.empty() && fence.empty() &&
+           cancel_run.empty() && open.empty() && rebind.empty() && started.empty() &&
+           restarted.empty() && run.empty() && deliver.empty() && finish.empty() && end.empty() &&
+           forget.empty();
   }
 };
 

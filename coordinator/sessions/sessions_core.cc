@@ -159,6 +159,12 @@ bool SessionsCore::OnCancelSession(SessionId session, const std::string& reason,
   return true;
 }
 
+void SessionsCore::OnCancelModel(const std::string& model, Instant now) {
+  ForEach([&](SessionCore& session) {
+    if (session.model() == model) session.OnCancel("the model was taken out of service", now);
+  });
+}
+
 void SessionsCore::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                               const std::string& reason, Instant now) {
   ForEach([&](SessionCore& session) { session.OnNodeLost(node, incarnation, kind, reason, now); });
@@ -243,6 +249,7 @@ void SessionsCore::Attach(const SessionRequest& request, SessionCore& session, I
     return;
   }
   ++stats_.attached;
+  actions_.forget.push_back({.request = request.request});
   by_client_.erase(before);
   by_client_[request.request] = session.request().request;
 }
@@ -291,6 +298,7 @@ void SessionsCore::Refuse(const SessionRequest& request, const absl::Status& sta
                           .result = RunResult(),
                           .ttft = absl::ZeroDuration(),
                           .total = absl::ZeroDuration()});
+  actions_.forget.push_back({.request = request.request});
 }
 
 template <typename Event>

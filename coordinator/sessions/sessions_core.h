@@ -62,6 +62,8 @@ class SessionsCore {
   void OnCancel(RequestId client, Instant now);
   // By an operator; false when no such session runs here.
   bool OnCancelSession(SessionId session, const std::string& reason, Instant now);
+  // Every session of the model.
+  void OnCancelModel(const std::string& model, Instant now);
 
   // REQUIRES: called before a successor of the node is welcomed.
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,

@@ -1,16 +1,22 @@
 #include "coordinator/store/ledger_rules.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
 namespace shardline {
 
+std::string Cut(std::string_view text, size_t bytes_max) {
+  if (text.size() <= bytes_max) return std::string(text);
+  size_t end = bytes_max;
+  const auto continues = [&text](size_t at) { return (text[at] & 0xC0) == 0x80; };
+  while (end > 0 && continues(end)) --end;
+  return std::string(text.substr(0, end));
+}
+
 AttemptRecord AsKept(const AttemptRecord& record) {
   SL_CHECK(record.state != AttemptState::kOpen);
   AttemptRecord kept = record;
-  kept.detail.resize(std::min(kept.detail.size(), kDetailBytesMax));
+  kept.detail = Cut(kept.detail, kDetailBytesMax);
   return kept;
 }
 

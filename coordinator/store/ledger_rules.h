@@ -29,6 +29,8 @@ constexpr uint64_t GenerationBase(uint64_t generation) { return generation << kS
 inline constexpr char kAbandoned[] = "no client came back after the coordinator was lost";
 inline constexpr char kRestored[] = "the ledger was restored from a backup";
 
+// At most `bytes_max` of `text`, without half a UTF-8 character at the end.
+std::string Cut(std::string_view text, size_t bytes_max);
 // `record` as the ledger keeps it: its detail cut.
 AttemptRecord AsKept(const AttemptRecord& record);
 // The record of the attempt that `grant` takes the place of, as kept.

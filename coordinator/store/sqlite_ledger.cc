@@ -163,10 +163,10 @@ absl::StatusOr<Epoch> SqliteLedger::Grant(Term term, const Session& session,
   SL_RETURN_IF_ERROR(
       writer_->Run("UPDATE sessions SET epoch = ?, term = ?, room = max(room, ?) WHERE id = ?",
                    epoch.value(), term.value(), room, session.id.value()));
-  SL_RETURN_IF_ERROR(writer_->Run(
-      "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?)", session.id.value(), epoch.value(),
-      term.value(), grant.plan.value(), std::string_view(grant.route).substr(0, kRouteBytesMax),
-      absl::ToInt64Milliseconds(grant.budget)));
+  SL_RETURN_IF_ERROR(writer_->Run("INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?)",
+                                  session.id.value(), epoch.value(), term.value(),
+                                  grant.plan.value(), Cut(grant.route, kRouteBytesMax),
+                                  absl::ToInt64Milliseconds(grant.budget)));
   SL_RETURN_IF_ERROR(HoldRoom());
   return epoch;
 }

@@ -2,6 +2,8 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
+#include <map>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -21,9 +23,10 @@ constexpr int kKeepaliveMs = 10'000;
 constexpr int kReconnectMs = 100;
 constexpr int kReconnectMaxMs = 1'000;
 
-// One node's stubs over one channel.
+// One node's stubs over one channel, and whom its calls are signed for.
 struct NodeChannel {
-  explicit NodeChannel(const std::string& address) {
+  NodeChannel(const std::string& address, Incarnation incarnation_in, const CapabilityKey& key_in)
+      : incarnation(incarnation_in), key(key_in) {
     grpc::ChannelArguments args;
     args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     args.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
@@ -36,9 +39,13 @@ struct NodeChannel {
     head = v1::Head::NewStub(channel);
   }
 
+  const Incarnation incarnation;
+  const CapabilityKey key;
   std::unique_ptr<v1::Shard::Stub> shard;
   std::unique_ptr<v1::Head::Stub> head;
 };
+
+AttemptKey KeyOf(uint64_t session, uint64_t epoch) { return {SessionId(session), Epoch(epoch)}; }
 
 void SetTimeout(absl::Duration timeout, grpc::ClientContext& context) {
   context.set_deadline(GrpcDeadline(timeout));
@@ -84,8 +91,32 @@ struct NodeClients::State {
     running.erase(context);
   }
 
+  // Of the head's OPEN, for its RunAttempt.
+  void Remember(const v1::OpenRequest& request) ABSL_LOCKS_EXCLUDED(mu) {
+    if (request.stage_index() != 0) return;
+    absl::MutexLock lock(&mu);
+    head_capabilities[KeyOf(request.session(), request.epoch())] = request.capability();
+  }
+
+  std::string HeadCapability(const v1::RunAttemptRequest& request) ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    auto it = head_capabilities.find(KeyOf(request.session(), request.epoch()));
+    return it == head_capabilities.end() ? "" : it->second;
+  }
+
+  // Every attempt is fenced in the end, by its own number or by a newer one.
+  void Forget(const v1::FenceRequest& request) ABSL_LOCKS_EXCLUDED(mu) {
+    absl::MutexLock lock(&mu);
+    head_capabilities.erase(
+        head_capabilities.lower_bound(KeyOf(request.session(), 0)),
+        head_capabilities.upper_bound(KeyOf(request.session(), request.epoch())));
+  }
+
+  std::atomic<uint64_t> open_seq = 0;
+
   absl::Mutex mu;
   bool closed ABSL_GUARDED_BY(mu) = false;
+  std::map<AttemptKey, std::string> head_capabilities ABSL_GUARDED_BY(mu);
   absl::flat_hash_map<NodeId, std::shared_ptr<NodeChannel>> channels ABSL_GUARDED_BY(mu);
   absl::flat_hash_set<grpc::ClientContext*> running ABSL_GUARDED_BY(mu);
 };
@@ -175,8 +206,9 @@ NodeClients::NodeClients() : state_(std::make_shared<State>()) {}
 
 NodeClients::~NodeClients() { Shutdown(); }
 
-void NodeClients::Connect(const NodeId& node, const std::string& address) {
-  auto channel = std::make_shared<NodeChannel>(address);
+void NodeClients::Connect(const NodeId& node, const std::string& address, Incarnation incarnation,
+                          const CapabilityKey& key) {
+  auto channel = std::make_shared<NodeChannel>(address, incarnation, key);
   absl::MutexLock lock(&state_->mu);
   if (!state_->closed) state_->channels[node] = std::move(channel);
 }
@@ -193,6 +225,9 @@ void NodeClients::Open(const NodeId& node, v1::OpenRequest request, absl::Durati
   call->request = std::move(request);
   call->channel = state_->Begin(node, &call->context);
   if (call->channel == nullptr) return call->done(NotConnected(node));
+  if (call->request.open_seq() == 0) call->request.set_open_seq(++state_->open_seq);
+  call->request.set_capability(OpenCapability(call->channel->key, call->request));
+  state_->Remember(call->request);
   SetTimeout(timeout, call->context);
   call->channel->shard->async()->Open(&call->context, &call->request, &call->reply,
                                       [call](grpc::Status status) { call->OnAnswer(status); });
@@ -202,9 +237,13 @@ void NodeClients::Fence(const NodeId& node, v1::FenceRequest request, absl::Dura
                         absl::AnyInvocable<void(absl::StatusOr<v1::FenceReply>)> done) {
   using Call = UnaryCall<v1::FenceRequest, v1::FenceReply>;
   std::shared_ptr<Call> call(new Call{state_, nullptr, node, "Fence", std::move(done)});
+  state_->Forget(request);
   call->request = std::move(request);
   call->channel = state_->Begin(node, &call->context);
   if (call->channel == nullptr) return call->done(NotConnected(node));
+  // For whoever lives there now: a fence harms nobody, and a newer life must know the key.
+  call->request.set_incarnation(call->channel->incarnation.value());
+  call->request.set_capability(FenceCapability(call->channel->key, call->request));
   SetTimeout(timeout, call->context);
   call->channel->shard->async()->Fence(&call->context, &call->request, &call->reply,
                                        [call](grpc::Status status) { call->OnAnswer(status); });
@@ -214,6 +253,7 @@ std::shared_ptr<RunCall> NodeClients::RunAttempt(
     const NodeId& node, v1::RunAttemptRequest request, absl::Duration timeout,
     absl::AnyInvocable<void(v1::RunAttemptEvent)> on_event,
     absl::AnyInvocable<void(absl::Status)> on_end) {
+  request.set_capability(state_->HeadCapability(request));
   auto reactor = std::make_shared<RunReactor>(state_, node, std::move(request), timeout,
                                               std::move(on_event), std::move(on_end));
   if (!reactor->Start(reactor)) return nullptr;

@@ -107,8 +107,6 @@ void HeadCore::OnReturn(StageBundle bundle, Instant now) {
     }
     attempt.flights.erase(row.key.step);
     attempt.progress = now;
-    attempt.has_returned = true;
-    attempt.resend_at.reset();
     lap_times_.Add(flight.token_count, now - flight.sent);
     if (flight.is_prefill) {
       --chunks_in_flight_;

@@ -146,7 +146,6 @@ class HeadCore {
     uint64_t step_next = 0;
     uint32_t generated = 0;  // Delivered ones included.
     std::map<StepIndex, Flight> flights;
-    bool has_returned = false;  // Any step: then every stage has known the attempt.
     int32_t resends = 0;
     std::optional<Instant> resend_at;    // The steps in flight go again.
     StepIndex resent_below;              // Steps that went more than once.

@@ -152,18 +152,23 @@ void HeadCore::OnRowFailure(const RowFailure& failure, Instant now) {
 }
 
 // True if the failure is one of steps that overtook the OPEN of a later stage, and is mended by
-// sending them again: that stage does not know the attempt, and to what came after the first of
-// them it says that there is a gap.
+// sending them again: that stage does not know the attempt, and of what came after the first of
+// them it says that there is a gap. Either word may be lost, or come late.
 bool HeadCore::SendsAgain(Attempt& attempt, const RowFailure& failure, Instant now) {
   const FailureKind kind = FailureKindOf(failure.status);
-  if (kind == FailureKind::kStepConflict) {
-    const bool may_be_older =
-        attempt.resend_at.has_value() || failure.key.step < attempt.resent_below;
-    if (may_be_older) ++stats_.failures_ignored;
-    return may_be_older;
+  const bool is_late = kind == FailureKind::kStepConflict &&
+                       (attempt.resend_at.has_value() || failure.key.step < attempt.resent_below);
+  if (is_late) {
+    ++stats_.failures_ignored;
+    return true;
   }
-  if (kind != FailureKind::kCacheMiss || attempt.has_returned) return false;
-  if (FailureDetailOf(failure.status).node == options_.node) return false;
+  // A decode step follows an answer to all before it, so every stage knows the attempt by then.
+  if (attempt.flights.empty() || !attempt.flights.begin()->second.is_prefill) return false;
+  const bool is_gap =
+      kind == FailureKind::kStepConflict && failure.key.step > attempt.flights.begin()->first;
+  const bool is_miss =
+      kind == FailureKind::kCacheMiss && FailureDetailOf(failure.status).node != options_.node;
+  if (!is_gap && !is_miss) return false;
   if (attempt.resend_at) return true;
   if (attempt.resends >= options_.resends_max) return false;
   attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
@@ -178,6 +183,7 @@ void HeadCore::SendAgain(Instant now) {
     attempt.resend_at.reset();
     attempt.resent_below = StepIndex(attempt.step_next);
     for (auto& [step, flight] : attempt.flights) {
+      if (!flight.is_prefill) continue;
       const auto tokens = std::span<const int32_t>(attempt.prefix)
                               .subspan(static_cast<size_t>(flight.position),
                                        static_cast<size_t>(flight.token_count));

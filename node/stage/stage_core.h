@@ -183,10 +183,10 @@ class StageCore {
   // shell could not hand to a link, `from` is the peer it could not reach.
   void OnRowFailure(const StagePeer& from, RowFailure failure, Instant now);
 
-  // The link to `peer` broke. A reset (kStreamReset, or no kind) puts the steps on it in doubt;
-  // any other reason, kHeartbeatLost above all, fails them at once. They fail with the reason's
-  // kind if that is kHeartbeatLost or kWorkerDeath, else with kStreamReset; `node` is the peer and
-  // `reporter` this node.
+  // The link to `peer` broke. A reset (kStreamReset, kChecksumMismatch or no kind) puts the steps
+  // on it in doubt; any other reason fails them at once: with kHeartbeatLost if that is it, else
+  // with kStreamReset. `node` is then the peer and `reporter` this node. After kHeartbeatLost
+  // nothing is sent to the peer until OnLinkUp or the next OPEN of a route through it.
   void OnLinkLost(const StagePeer& peer, const absl::Status& reason, Instant now);
 
   // A new connection to `peer` was welcomed: asks about what is in doubt.
@@ -276,7 +276,7 @@ class StageCore {
   absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
   absl::Status TakeReturn(const StagePeer& from, Attempt& attempt, const PendingRow& pending,
                           Instant now);
-  bool PlantedAsNext(const Attempt& attempt, BundleRow& row) const;
+  bool PlantedAsItsOwn(const Attempt& attempt, BundleRow& row) const;
   absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
   void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
   void Tell(const StagePeer& to, RowFailure failure);

@@ -79,18 +79,19 @@ void StageCore::OnLinkLost(const StagePeer& peer, const absl::Status& reason, In
     });
     silent_.insert(peer);
   }
-  const bool is_reset = kind == FailureKind::kNone || kind == FailureKind::kStreamReset;
+  // Bytes that were spoilt on the way are asked for again like those that were lost.
+  const bool is_reset = kind == FailureKind::kNone || kind == FailureKind::kStreamReset ||
+                        kind == FailureKind::kChecksumMismatch;
   const bool resumes = is_reset && options_.resume_timeout > absl::ZeroDuration();
-  const bool is_told = kind == FailureKind::kHeartbeatLost || kind == FailureKind::kWorkerDeath;
   for (auto& [session, attempt] : attempts_) {
     if (!SendsTo(attempt, peer)) continue;
     if (silent_.contains(peer)) Redial(DownstreamOf(attempt));
     // Who has sent nothing has nothing to doubt; and what a silent peer had has failed before.
     if (attempt.ledger.retained_count() == 0 || was_silent) continue;
     if (!resumes) {
-      FailDoubt(
-          attempt, is_told ? kind : FailureKind::kStreamReset,
-          kind == FailureKind::kHeartbeatLost ? "is silent" : "broke with the step on its way");
+      const bool is_silent = kind == FailureKind::kHeartbeatLost;
+      FailDoubt(attempt, is_silent ? kind : FailureKind::kStreamReset,
+                is_silent ? "is silent" : "broke with the step on its way");
       continue;
     }
     Redial(DownstreamOf(attempt));

@@ -145,7 +145,6 @@ absl::StatusOr<StageCore::Attempt*> StageCore::FindOpen(const StepKey& key) {
 absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Instant now) {
   BundleRow& row = pending.row;
   SL_ASSIGN_OR_RETURN(Attempt * attempt, FindOpen(row.key));
-  if (Planted(PlantedBug::kStepIgnoresEpoch)) row.key.attempt = attempt->open.key;
   pending.deadline = std::min(pending.deadline, attempt->deadline);
 
   const OpenAttempt& open = attempt->open;
@@ -174,7 +173,7 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   // The own head keeps no chain: nothing lies between the two.
   std::optional<uint64_t> chain;
   if (!from.is_own_head()) chain = row.chain;
-  if (PlantedAsNext(*attempt, row)) chain.reset();
+  if (PlantedAsItsOwn(*attempt, row)) chain.reset();
   SL_ASSIGN_OR_RETURN(const StepVerdict verdict,
                       attempt->ledger.Judge(row.key.step, pending.digest, chain));
   if (verdict == StepVerdict::kInFlight) {
@@ -211,13 +210,14 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   return absl::OkStatus();
 }
 
-// True if a planted bug takes the step for the next one in line, wherever it belongs.
-bool StageCore::PlantedAsNext(const Attempt& attempt, BundleRow& row) const {
+// True if a planted bug takes the step for the next one of the open attempt, wherever it belongs.
+bool StageCore::PlantedAsItsOwn(const Attempt& attempt, BundleRow& row) const {
   const StepIndex taken = attempt.ledger.taken();
-  const bool is_next = (row.key.step > taken && Planted(PlantedBug::kStepGapAccepted)) ||
+  const bool is_next = row.key.attempt != attempt.open.key ||
+                       (row.key.step > taken && Planted(PlantedBug::kStepGapAccepted)) ||
                        (row.key.step < taken && Planted(PlantedBug::kStepRunsTwice));
   if (!is_next) return false;
-  row.key.step = taken;
+  row.key = {.attempt = attempt.open.key, .step = taken};
   row.position = kv_.TakenLengthOf(row.key.attempt);
   return true;
 }

@@ -1,5 +1,6 @@
 #include "node/transport/link_client.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/client_context.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/impl/codegen/proto_utils.h>
@@ -7,6 +8,8 @@
 #include <grpcpp/support/client_callback.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -28,9 +31,22 @@ constexpr char kLinkMethod[] = "/shardline.v1.Shard/Link";
 
 enum class Phase {
   kIdle,        // No call.
+  kPausing,     // No call until the alarm.
   kConnecting,  // Hello written, welcome awaited.
   kOpen,
   kEnding,  // The stream is over; OnDone is to come.
+};
+
+// Rises over all connections of this process, so over those of each pair of peers.
+uint64_t NextConnection() {
+  static std::atomic<uint64_t> last = 0;
+  return last.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+// One frame to write.
+struct Outgoing {
+  grpc::ByteBuffer frame;
+  std::optional<LinkBundle> bundle;  // Instead of `frame`; encoded outside the lock.
 };
 
 struct Unacked {
@@ -40,7 +56,7 @@ struct Unacked {
 
 }  // namespace
 
-struct LinkClient::State {
+struct LinkClient::State : std::enable_shared_from_this<LinkClient::State> {
   State(LinkClientOptions options_in, LinkClientEvents events_in, const Clock* clock_in,
         CallCounter* calls_in)
       : options(std::move(options_in)),
@@ -48,37 +64,53 @@ struct LinkClient::State {
         clock(clock_in),
         calls(calls_in) {}
 
-  // The next bundle that credits allow, if nobody is writing; the caller must write it.
-  std::optional<LinkBundle> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
-    if (phase != Phase::kOpen || writing || waiting.empty()) return std::nullopt;
+  // The next frame that may be written, if nobody is writing; the caller must write it.
+  std::optional<Outgoing> TakeNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (phase != Phase::kOpen || writing) return std::nullopt;
+    if (!inspects.empty()) {
+      Outgoing next{.frame = std::move(inspects.front())};
+      inspects.pop_front();
+      writing = true;
+      return next;
+    }
+    if (waiting.empty()) return std::nullopt;
     const uint64_t bytes = waiting.front().payload->size();
     // A bundle larger than the whole window may go alone.
     const bool has_credit = unacked.size() < credit_bundles &&
                             (unacked.empty() || unacked_bytes + bytes <= credit_bytes);
     if (!has_credit) return std::nullopt;
-    LinkBundle bundle = std::move(waiting.front());
+    Outgoing next{.bundle = std::move(waiting.front())};
     waiting.pop_front();
     waiting_bytes -= bytes;
-    bundle.sequence = ++sequence;
+    next.bundle->sequence = ++sequence;
     unacked.push_back({.sequence = sequence, .bytes = bytes});
     unacked_bytes += bytes;
     writing = true;
-    return bundle;
+    return next;
   }
 
+  // A new call, if it is due now; the caller must start it. Else the alarm is set, or nothing is
+  // to be done.
+  Call* BeginDial() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  Call* NewCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void SetAlarm(absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
+  void OnAlarm(uint64_t number) ABSL_LOCKS_EXCLUDED(mu);
+
   // The call is over: nothing of it stays, and the next may start after a pause.
-  void Reset(const absl::Status& lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+  void Reset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     call = nullptr;
     phase = Phase::kIdle;
     writing = false;
+    loss_unheard = true;
+    inspects.clear();
     waiting.clear();
     waiting_bytes = 0;
     unacked.clear();
     unacked_bytes = 0;
     refusal = absl::OkStatus();
-    last_lost = lost;
-    pause = std::clamp(2 * pause, options.pause_min, options.pause_max);
+    alarm.reset();
     dial_after = clock->Now() + pause;
+    pause = std::clamp(2 * pause, options.pause_min, options.pause_max);
   }
 
   absl::Status Lost(const absl::Status& cause) const {
@@ -99,7 +131,9 @@ struct LinkClient::State {
   Phase phase ABSL_GUARDED_BY(mu) = Phase::kIdle;
   bool closed ABSL_GUARDED_BY(mu) = false;
   bool writing ABSL_GUARDED_BY(mu) = false;
-  Instant connecting_since ABSL_GUARDED_BY(mu);
+  bool loss_unheard ABSL_GUARDED_BY(mu) = false;  // Since the last call ended.
+  uint64_t connection ABSL_GUARDED_BY(mu) = 0;    // Of the call.
+  std::deque<grpc::ByteBuffer> inspects ABSL_GUARDED_BY(mu);
   std::deque<LinkBundle> waiting ABSL_GUARDED_BY(mu);
   uint64_t waiting_bytes ABSL_GUARDED_BY(mu) = 0;
   std::deque<Unacked> unacked ABSL_GUARDED_BY(mu);
@@ -107,25 +141,32 @@ struct LinkClient::State {
   uint64_t sequence ABSL_GUARDED_BY(mu) = 0;
   uint32_t credit_bundles ABSL_GUARDED_BY(mu) = 0;
   uint64_t credit_bytes ABSL_GUARDED_BY(mu) = 0;
-  absl::Status refusal ABSL_GUARDED_BY(mu);    // Why this call ends, if the peer said.
-  absl::Status last_lost ABSL_GUARDED_BY(mu);  // Why the last call ended.
+  absl::Status refusal ABSL_GUARDED_BY(mu);  // Why this call ends, if the peer said.
   Instant dial_after ABSL_GUARDED_BY(mu);
+  // The first dial after a connection that stood goes at once.
   absl::Duration pause ABSL_GUARDED_BY(mu) = absl::ZeroDuration();
+  std::unique_ptr<grpc::Alarm> alarm ABSL_GUARDED_BY(mu);  // Ends a pause, or a dial.
+  uint64_t alarm_number ABSL_GUARDED_BY(mu) = 0;
 };
 
 // One stream. Holds itself open (AddHold) until the peer's side has ended and no write is under
 // way, so that no operation is ever started on a finished call.
 class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::LinkSignal> {
  public:
-  explicit Call(std::shared_ptr<State> state)
-      : state_(std::move(state)), channel_(MakeChannel(state_->options.address)), stub_(channel_) {
+  Call(std::shared_ptr<State> state, uint64_t connection)
+      : state_(std::move(state)),
+        connection_(connection),
+        channel_(MakeChannel(state_->options.address)),
+        stub_(channel_) {
     state_->calls->Add(channel_);
   }
 
   ~Call() override { state_->calls->Remove(); }
 
   void Start() {
-    out_ = EncodeHello(state_->options.hello);
+    v1::LinkHello hello = state_->options.hello;
+    hello.set_connection(connection_);
+    out_ = EncodeHello(hello);
     stub_.PrepareBidiStreamingCall(&context_, kLinkMethod, grpc::StubOptions(), this);
     AddHold();
     StartRead(&signal_);
@@ -135,16 +176,16 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
 
   void TryCancel() { context_.TryCancel(); }
 
-  // REQUIRES: State::writing was set for this bundle.
-  void Write(const LinkBundle& bundle) {
-    out_ = EncodeBundle(bundle);
+  // REQUIRES: State::writing was set for this frame.
+  void Write(Outgoing next) {
+    out_ = next.bundle ? EncodeBundle(*next.bundle) : std::move(next.frame);
     StartWrite(&out_);
   }
 
  private:
   void OnWriteDone(bool ok) override {
     out_.Clear();
-    std::optional<LinkBundle> next;
+    std::optional<Outgoing> next;
     bool release = false;
     {
       absl::MutexLock lock(&state_->mu);
@@ -152,7 +193,7 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
       if (ok) next = state_->TakeNext();
       release = state_->phase == Phase::kEnding;
     }
-    if (next) Write(*next);
+    if (next) Write(*std::move(next));
     if (release) RemoveHold();
   }
 
@@ -187,29 +228,35 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
         state_->refusal = FromProto(signal_.refusal());
         break;
       }
-      case v1::LinkSignal::kPong:
       case v1::LinkSignal::kStatus:
+        if (!IsClosed()) state_->events.on_status(FromProto(signal_.status()));
+        break;
+      case v1::LinkSignal::kPong:
       case v1::LinkSignal::SIGNAL_NOT_SET:
         break;
     }
   }
 
   void OnWelcome(const v1::LinkWelcome& welcome) {
-    std::optional<LinkBundle> next;
+    std::optional<Outgoing> next;
+    bool closed = false;
     {
       absl::MutexLock lock(&state_->mu);
       if (state_->phase != Phase::kConnecting) return;
       state_->phase = Phase::kOpen;
       state_->pause = absl::ZeroDuration();
+      state_->alarm.reset();
+      closed = state_->closed;
       state_->credit_bundles = std::max(welcome.credit_bundles(), 1U);
       state_->credit_bytes = welcome.credit_bytes();
       next = state_->TakeNext();
     }
-    if (next) Write(*next);
+    if (next) Write(*std::move(next));
+    if (!closed) state_->events.on_up();
   }
 
   void OnAck(uint64_t sequence) {
-    std::optional<LinkBundle> next;
+    std::optional<Outgoing> next;
     {
       absl::MutexLock lock(&state_->mu);
       std::deque<Unacked>& unacked = state_->unacked;
@@ -219,15 +266,16 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
       }
       next = state_->TakeNext();
     }
-    if (next) Write(*next);
+    if (next) Write(*std::move(next));
   }
 
   void OnRowFailure() {
-    {
-      absl::MutexLock lock(&state_->mu);
-      if (state_->closed) return;
-    }
-    state_->events.on_row_failure(FromProto(signal_.failure()));
+    if (!IsClosed()) state_->events.on_row_failure(FromProto(signal_.failure()));
+  }
+
+  bool IsClosed() const {
+    absl::MutexLock lock(&state_->mu);
+    return state_->closed;
   }
 
   void OnDone(const grpc::Status& status) override {
@@ -240,7 +288,7 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
       if (cause.ok()) cause = absl::UnavailableError("the peer ended the stream");
       lost = state_->Lost(cause);
       closed = state_->closed;
-      state_->Reset(lost);
+      state_->Reset();
     }
     if (!closed) {
       LogWarning("link lost", {{"peer", state_->options.peer.node}, {"reason", lost}});
@@ -250,12 +298,60 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
   }
 
   const std::shared_ptr<State> state_;
+  const uint64_t connection_;
   const std::shared_ptr<grpc::Channel> channel_;
   grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::LinkSignal> stub_;
   grpc::ClientContext context_;
   grpc::ByteBuffer out_;   // Belongs to whoever set State::writing.
   v1::LinkSignal signal_;  // Belongs to the read under way.
 };
+
+LinkClient::Call* LinkClient::State::BeginDial() {
+  if (phase != Phase::kIdle || closed) return nullptr;
+  const absl::Duration left = dial_after - clock->Now();
+  if (left <= absl::ZeroDuration()) return NewCall();
+  phase = Phase::kPausing;
+  SetAlarm(left);
+  return nullptr;
+}
+
+LinkClient::Call* LinkClient::State::NewCall() {
+  connection = NextConnection();
+  call = new Call(shared_from_this(), connection);
+  phase = Phase::kConnecting;
+  sequence = 0;
+  writing = true;  // The hello; its OnWriteDone clears it.
+  SetAlarm(options.welcome_timeout);
+  return call;
+}
+
+void LinkClient::State::SetAlarm(absl::Duration delay) {
+  const gpr_timespec deadline =
+      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                   gpr_time_from_micros(absl::ToInt64Microseconds(delay) + 1, GPR_TIMESPAN));
+  // A new alarm each time, and a weak reference: an alarm keeps its function after it has run.
+  alarm = std::make_unique<grpc::Alarm>();
+  alarm->Set(deadline, [weak = weak_from_this(), number = ++alarm_number](bool ok) {
+    const std::shared_ptr<State> self = weak.lock();
+    if (ok && self != nullptr) self->OnAlarm(number);
+  });
+}
+
+void LinkClient::State::OnAlarm(uint64_t number) {
+  Call* started = nullptr;
+  {
+    absl::MutexLock lock(&mu);
+    if (closed || number != alarm_number) return;
+    if (phase == Phase::kPausing) started = NewCall();
+    if (phase == Phase::kConnecting && started == nullptr) {
+      refusal = MakeFailure(
+          FailureKind::kStreamReset,
+          absl::StrCat("no welcome in ", absl::FormatDuration(options.welcome_timeout)));
+      call->TryCancel();
+    }
+  }
+  if (started != nullptr) started->Start();
+}
 
 LinkClient::LinkClient(LinkClientOptions options, LinkClientEvents events, const Clock* clock,
                        CallCounter* calls)
@@ -267,22 +363,14 @@ absl::Status LinkClient::Send(StageBundle bundle) {
   State& state = *state_;
   LinkBundle link = ToLinkBundle(std::move(bundle), state.options.hidden_dim);
   const uint64_t bytes = link.payload->size();
-  std::optional<LinkBundle> next;
+  std::optional<Outgoing> next;
+  Call* started = nullptr;
   Call* call = nullptr;
-  bool start = false;
   {
     absl::MutexLock lock(&state.mu);
-    const Instant now = state.clock->Now();
     if (state.closed) return state.Lost(absl::UnavailableError("the link is closed"));
-    if (state.phase == Phase::kEnding) {
-      return state.Lost(absl::UnavailableError("the stream has just ended"));
-    }
-    if (state.phase == Phase::kIdle && now < state.dial_after) return state.last_lost;
-    if (state.phase == Phase::kConnecting &&
-        now > state.connecting_since + state.options.welcome_timeout) {
-      state.call->TryCancel();
-      return state.Lost(absl::UnavailableError("no welcome"));
-    }
+    // The loss that the owner hears of next is this bundle's too.
+    if (state.loss_unheard || state.phase == Phase::kEnding) return absl::OkStatus();
     if (state.waiting.size() >= state.options.bundles_waiting_max ||
         state.waiting_bytes + bytes > state.options.bytes_waiting_max) {
       return MakeFailure(
@@ -292,27 +380,58 @@ absl::Status LinkClient::Send(StageBundle bundle) {
     }
     state.waiting.push_back(std::move(link));
     state.waiting_bytes += bytes;
-    if (state.phase == Phase::kIdle) {
-      state.call = new Call(state_);
-      state.phase = Phase::kConnecting;
-      state.connecting_since = now;
-      state.sequence = 0;
-      state.writing = true;  // The hello; its OnWriteDone clears it.
-      start = true;
-    } else {
-      next = state.TakeNext();
-    }
+    started = state.BeginDial();
+    next = state.TakeNext();
     call = state.call;
   }
   // The call lives: its hold falls only after the write that `writing` announced.
-  if (start) call->Start();
-  if (next) call->Write(*next);
+  if (started != nullptr) started->Start();
+  if (next) call->Write(*std::move(next));
   return absl::OkStatus();
+}
+
+void LinkClient::Inspect(const std::vector<InspectRow>& rows) {
+  std::optional<Outgoing> next;
+  Call* call = nullptr;
+  {
+    absl::MutexLock lock(&state_->mu);
+    if (state_->phase != Phase::kOpen || state_->loss_unheard) return;
+    for (size_t at = 0; at < rows.size(); at += kInspectRowsMax) {
+      const size_t count = std::min(rows.size() - at, static_cast<size_t>(kInspectRowsMax));
+      const auto first = rows.begin() + static_cast<std::ptrdiff_t>(at);
+      state_->inspects.push_back(EncodeInspect(
+          ToProto(std::vector<InspectRow>(first, first + static_cast<std::ptrdiff_t>(count)))));
+    }
+    next = state_->TakeNext();
+    call = state_->call;
+  }
+  if (next) call->Write(*std::move(next));
+}
+
+void LinkClient::HearLoss() {
+  absl::MutexLock lock(&state_->mu);
+  state_->loss_unheard = false;
+}
+
+void LinkClient::Dial() {
+  Call* started = nullptr;
+  {
+    absl::MutexLock lock(&state_->mu);
+    started = state_->BeginDial();
+  }
+  if (started != nullptr) started->Start();
+}
+
+void LinkClient::Drop() {
+  absl::MutexLock lock(&state_->mu);
+  if (state_->call != nullptr) state_->call->TryCancel();
 }
 
 void LinkClient::Close() {
   absl::MutexLock lock(&state_->mu);
   state_->closed = true;
+  state_->alarm.reset();
+  state_->inspects.clear();
   state_->waiting.clear();
   state_->waiting_bytes = 0;
   if (state_->call != nullptr) state_->call->TryCancel();

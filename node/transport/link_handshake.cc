@@ -10,7 +10,7 @@
 
 namespace shardline {
 
-v1::LinkHello MakeHello(const LinkIdentity& self, const StagePeer& peer) {
+v1::LinkHello MakeHello(const LinkIdentity& self, const StagePeer& peer, uint64_t connection) {
   v1::LinkHello hello;
   hello.mutable_protocol()->set_min(kProtocolVersionMin);
   hello.mutable_protocol()->set_max(kProtocolVersionMax);
@@ -19,6 +19,7 @@ v1::LinkHello MakeHello(const LinkIdentity& self, const StagePeer& peer) {
   hello.set_peer_node_id(peer.node.value());
   hello.set_peer_incarnation(peer.incarnation.value());
   *hello.mutable_recipe() = ToProto(self.recipe);
+  hello.set_connection(connection);
   return hello;
 }
 
@@ -35,6 +36,9 @@ absl::StatusOr<LinkAgreement> CheckHello(const v1::LinkHello& hello,
   }
   if (!IsValidNodeId(hello.node_id())) {
     return MakeFailure(FailureKind::kMalformedBundle, "node_id: not a node id");
+  }
+  if (hello.connection() == 0) {
+    return MakeFailure(FailureKind::kMalformedBundle, "connection: 0 is none");
   }
   if (!self.has_value()) {
     return MakeFailure(FailureKind::kIncompatibleRecipe,
@@ -57,7 +61,8 @@ absl::StatusOr<LinkAgreement> CheckHello(const v1::LinkHello& hello,
                                     self->recipe.ToString()));
   }
   return LinkAgreement{.protocol = common,
-                       .peer = {NodeId(hello.node_id()), Incarnation(hello.incarnation())}};
+                       .peer = {NodeId(hello.node_id()), Incarnation(hello.incarnation())},
+                       .connection = hello.connection()};
 }
 
 }  // namespace shardline

@@ -205,7 +205,7 @@ void PulseClient::State::CarryOut(const std::shared_ptr<State>& self) {
   for (const PulseActions::Lost& lost : actions.lost) TellLost(lost);
   for (const StagePeer& peer : actions.recovered) {
     LogInfo("peer heard again", {{"peer", peer.node}, {"incarnation", peer.incarnation}});
-    events.on_recovered(peer);
+    if (events.on_recovered) events.on_recovered(peer);
   }
 }
 

@@ -30,7 +30,7 @@ struct PulseClientEvents {
   // The peer is silent, gone or wedged. The failure names it, and for silence its reporter: this
   // node.
   std::function<void(const StagePeer&, const absl::Status&)> on_lost;
-  std::function<void(const StagePeer&)> on_recovered;
+  std::function<void(const StagePeer&)> on_recovered;  // May be null.
 };
 
 // Any thread.

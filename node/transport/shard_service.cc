@@ -22,6 +22,8 @@ namespace {
 
 // Row failures that may wait on one link; a peer that does not read them is cut off.
 constexpr size_t kSignalsWaitingMax = 8192;
+// Questions on one connection: its sender asks once, when the connection stands.
+constexpr int kInspectsMax = 64;
 
 class LinkCall;
 
@@ -32,18 +34,22 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
       : window_(window), call_(call), queue_(kSignalsWaitingMax) {}
 
   const StagePeer& peer() const override { return peer_; }
+  uint64_t connection() const override { return connection_; }
   const LinkIdentity& accepted_by() const override { return accepted_by_; }
+  void Welcome() override;
   void Ack(uint64_t sequence) override;
   void SendRowFailure(const RowFailure& failure) override;
+  void SendStatus(const std::vector<InspectStatus>& statuses) override;
   void Close(const absl::Status& reason) override;
 
   // Before anybody else knows the handle.
-  void SetEnds(const StagePeer& peer, const LinkIdentity& self) {
-    peer_ = peer;
+  void SetEnds(const LinkAgreement& agreement, const LinkIdentity& self) {
+    peer_ = agreement.peer;
+    protocol_ = agreement.protocol;
+    connection_ = agreement.connection;
     accepted_by_ = self;
   }
 
-  void Welcome(uint32_t protocol);
   void Pong(uint64_t nonce);
   // For the acks: what a bundle took of the window.
   void BundleArrived(uint64_t bytes);
@@ -63,6 +69,8 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
 
   const LinkWindow window_;
   StagePeer peer_;
+  uint32_t protocol_ = 0;
+  uint64_t connection_ = 0;
   LinkIdentity accepted_by_;
 
   absl::Mutex mu_;
@@ -111,6 +119,13 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
       handle_->Pong(ping->nonce());
       return absl::OkStatus();
     }
+    if (auto* inspect = std::get_if<v1::LinkInspect>(&input)) {
+      if (++inspects_ > kInspectsMax) {
+        return MakeFailure(FailureKind::kMalformedBundle, "too many inspections");
+      }
+      events_->on_inspect(handle_, FromProto(*inspect));
+      return absl::OkStatus();
+    }
     return TakeBundle(std::get<LinkBundle>(std::move(input)));
   }
 
@@ -121,9 +136,8 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
     if (!agreement.ok()) return agreement.status();
     open_ = true;
     limits_.hidden_dim = static_cast<uint32_t>(self->hidden_dim);
-    handle_->SetEnds(agreement->peer, *self);
+    handle_->SetEnds(*agreement, *self);
     events_->on_link_opened(handle_);
-    handle_->Welcome(agreement->protocol);
     return absl::OkStatus();
   }
 
@@ -158,11 +172,12 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
   grpc::ByteBuffer out_;  // Belongs to the write under way.
   bool open_ = false;     // Reads come one at a time, so these need no lock.
   uint64_t sequence_ = 0;
+  int inspects_ = 0;
 };
 
-void AcceptedLink::Welcome(uint32_t protocol) {
+void AcceptedLink::Welcome() {
   v1::LinkSignal signal;
-  signal.mutable_welcome()->set_protocol(protocol);
+  signal.mutable_welcome()->set_protocol(protocol_);
   signal.mutable_welcome()->set_credit_bundles(window_.credit_bundles);
   signal.mutable_welcome()->set_credit_bytes(window_.credit_bytes);
   Send(signal);
@@ -177,6 +192,12 @@ void AcceptedLink::Pong(uint64_t nonce) {
 void AcceptedLink::SendRowFailure(const RowFailure& failure) {
   v1::LinkSignal signal;
   *signal.mutable_failure() = ToProto(failure);
+  Send(signal);
+}
+
+void AcceptedLink::SendStatus(const std::vector<InspectStatus>& statuses) {
+  v1::LinkSignal signal;
+  *signal.mutable_status() = ToProto(statuses);
   Send(signal);
 }
 

@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -39,13 +40,22 @@ class LinkHandle {
 
   virtual const StagePeer& peer() const = 0;
 
+  // Of the peer's connections to this node; a newer one fences the older.
+  virtual uint64_t connection() const = 0;
+
   // What the node was when it judged the hello.
   virtual const LinkIdentity& accepted_by() const = 0;
+
+  // Once, when every older connection of the peer is shut out: now it may send and ask.
+  virtual void Welcome() = 0;
 
   // The stage took this bundle and every earlier one. Written lazily.
   virtual void Ack(uint64_t sequence) = 0;
 
   virtual void SendRowFailure(const RowFailure& failure) = 0;
+
+  // What was asked, in the order of the question.
+  virtual void SendStatus(const std::vector<InspectStatus>& statuses) = 0;
 
   // Refuses whatever may still come, with this reason. REQUIRES: !reason.ok().
   virtual void Close(const absl::Status& reason) = 0;
@@ -64,8 +74,10 @@ struct ShardEvents {
   std::function<std::optional<LinkIdentity>()> identity;
   std::function<void(OpenAttempt, std::function<void(absl::StatusOr<OpenReply>)>)> on_open;
   std::function<void(FenceOrder, std::function<void(FenceReply)>)> on_fence;
-  // A hello was accepted; bundles of this link come after it, in order, then on_link_closed.
+  // A hello is right; the listener answers it with Welcome or Close. What the peer sends comes
+  // after it, in order, then on_link_closed.
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_opened;
+  std::function<void(std::shared_ptr<LinkHandle>, std::vector<InspectRow>)> on_inspect;
   std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
   // The reactor of a new Pulse stream: PulseHost::Accept.

@@ -31,6 +31,10 @@ absl::Status CheckCount(int count, int count_max, const char* field) {
   return Invalid(absl::StrCat(field, ": ", count, " entries; at most ", count_max));
 }
 
+absl::Status CheckCapability(const std::string& capability) {
+  return CheckCount(static_cast<int>(capability.size()), kCapabilityBytesMax, "capability");
+}
+
 absl::StatusOr<SamplingParams> FromProto(const v1::Sampling& message) {
   SL_RETURN_IF_ERROR(
       CheckCount(static_cast<int>(message.logit_bias().size()), kLogitBiasMax, "logit_bias"));
@@ -79,6 +83,8 @@ v1::OpenRequest ToProto(const OpenAttempt& open) {
   for (const RouteStage& stage : open.route) *message.add_route() = ToProto(stage);
   message.set_tokens_max(static_cast<uint32_t>(open.tokens_max));
   message.set_budget_ms(absl::ToInt64Milliseconds(open.budget));
+  message.set_open_seq(open.open_seq);
+  message.set_capability(open.capability);
   return message;
 }
 
@@ -96,6 +102,9 @@ absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request) {
   }
   SL_ASSIGN_OR_RETURN(open.tokens_max, ToInt32(request.tokens_max(), "tokens_max"));
   open.budget = absl::Milliseconds(request.budget_ms());
+  open.open_seq = request.open_seq();
+  SL_RETURN_IF_ERROR(CheckCapability(request.capability()));
+  open.capability = request.capability();
   return open;
 }
 
@@ -129,6 +138,52 @@ RowFailure FromProto(const v1::RowFailure& failure) {
       .status = FromProto(failure.failure())};
 }
 
+v1::LinkInspect ToProto(const std::vector<InspectRow>& rows) {
+  v1::LinkInspect inspect;
+  for (const InspectRow& row : rows) {
+    v1::InspectRow* message = inspect.add_rows();
+    message->set_session(row.key.session.value());
+    message->set_epoch(row.key.epoch.value());
+  }
+  return inspect;
+}
+
+std::vector<InspectRow> FromProto(const v1::LinkInspect& inspect) {
+  std::vector<InspectRow> rows;
+  rows.reserve(static_cast<size_t>(inspect.rows_size()));
+  for (const v1::InspectRow& row : inspect.rows()) {
+    rows.push_back({.key = {SessionId(row.session()), Epoch(row.epoch())}});
+  }
+  return rows;
+}
+
+v1::LinkStatus ToProto(const std::vector<InspectStatus>& statuses) {
+  v1::LinkStatus message;
+  for (const InspectStatus& status : statuses) {
+    v1::StatusRow* row = message.add_rows();
+    row->set_session(status.key.session.value());
+    row->set_epoch(status.key.epoch.value());
+    row->set_step_next(status.step_next.value());
+    row->set_chain(status.chain);
+    if (!status.failure.ok()) *row->mutable_failure() = ToProto(status.failure);
+  }
+  return message;
+}
+
+std::vector<InspectStatus> FromProto(const v1::LinkStatus& message) {
+  std::vector<InspectStatus> statuses;
+  statuses.reserve(static_cast<size_t>(message.rows_size()));
+  for (const v1::StatusRow& row : message.rows()) {
+    InspectStatus status{.key = {SessionId(row.session()), Epoch(row.epoch())},
+                         .step_next = StepIndex(row.step_next()),
+                         .chain = row.chain()};
+    // A failure that claims to be none is still one: nobody resumes on it.
+    if (row.has_failure()) status.failure = FromProto(row.failure());
+    statuses.push_back(std::move(status));
+  }
+  return statuses;
+}
+
 LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
   SL_CHECK(bundle.tokens.empty());
   LinkBundle link;
@@ -140,7 +195,8 @@ LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
                          .hop = static_cast<int32_t>(row.hop),
                          .budget = row.budget,
                          .flags = row.flags,
-                         .compute = row.compute});
+                         .compute = row.compute,
+                         .chain = row.chain});
   }
   link.hidden_dim = hidden_dim;
   link.payload = std::move(bundle.hidden);
@@ -157,7 +213,8 @@ StageBundle FromLinkBundle(LinkBundle bundle) {
                           .hop = static_cast<uint32_t>(row.hop),
                           .budget = row.budget,
                           .flags = row.flags,
-                          .compute = row.compute});
+                          .compute = row.compute,
+                          .chain = row.chain});
   }
   stage.hidden = std::move(bundle.payload);
   return stage;
@@ -171,6 +228,8 @@ absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
   RunRequest out;
   out.term = Term(request.term());
   out.incarnation = Incarnation(request.incarnation());
+  SL_RETURN_IF_ERROR(CheckCapability(request.capability()));
+  out.capability = request.capability();
   RunAttempt& run = out.run;
   run.key = {SessionId(request.session()), Epoch(request.epoch())};
   run.prompt.assign(request.prompt_tokens().begin(), request.prompt_tokens().end());

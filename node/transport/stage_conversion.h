@@ -7,6 +7,8 @@
 // is left to the core.
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "node/rounds/run_attempt.h"
@@ -21,6 +23,7 @@ inline constexpr int kRouteStagesMax = 256;
 inline constexpr int kPromptTokensMax = 1 << 20;
 inline constexpr int kLogitBiasMax = 1024;
 inline constexpr int kStopTokensMax = 64;
+inline constexpr int kCapabilityBytesMax = 64;
 
 v1::Recipe ToProto(const Recipe& recipe);
 Recipe FromProto(const v1::Recipe& recipe);
@@ -33,6 +36,11 @@ v1::FenceReply ToProto(const FenceReply& reply);
 v1::RowFailure ToProto(const RowFailure& failure);
 RowFailure FromProto(const v1::RowFailure& failure);
 
+v1::LinkInspect ToProto(const std::vector<InspectRow>& rows);
+std::vector<InspectRow> FromProto(const v1::LinkInspect& inspect);
+v1::LinkStatus ToProto(const std::vector<InspectStatus>& statuses);
+std::vector<InspectStatus> FromProto(const v1::LinkStatus& status);
+
 // REQUIRES: rows and hidden agree; no tokens. The sequence is the link's to set.
 LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim);
 StageBundle FromLinkBundle(LinkBundle bundle);
@@ -42,6 +50,7 @@ StageBundle FromLinkBundle(LinkBundle bundle);
 struct RunRequest {
   Term term;
   Incarnation incarnation;
+  std::string capability;  // That of the OPEN.
   RunAttempt run;
 };
 

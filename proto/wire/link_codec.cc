@@ -25,6 +25,7 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 constexpr uint64_t kFrameHelloTag = 1 << 3 | 2;
 constexpr uint64_t kFrameBundleTag = 2 << 3 | 2;
 constexpr uint64_t kFramePingTag = 3 << 3 | 2;
+constexpr uint64_t kFrameInspectTag = 4 << 3 | 2;
 constexpr uint64_t kBundleHeaderTag = 1 << 3 | 2;
 constexpr uint64_t kBundlePayloadTag = 2 << 3 | 2;
 
@@ -49,6 +50,12 @@ void AppendField(std::string& out, uint32_t number, uint64_t value) {
   AppendVarint(out, value);
 }
 
+void AppendFixed64(std::string& out, uint32_t number, uint64_t value) {
+  if (value == 0) return;
+  AppendVarint(out, number << 3 | kFixed64);
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
 void AppendRow(std::string& out, const LinkRow& row) {
   std::string body;
   body.reserve(64);
@@ -61,6 +68,7 @@ void AppendRow(std::string& out, const LinkRow& row) {
   AppendField(body, 7, static_cast<uint64_t>(absl::ToInt64Microseconds(row.budget)));
   AppendField(body, 8, row.flags);
   AppendField(body, 9, static_cast<uint64_t>(absl::ToInt64Microseconds(row.compute)));
+  AppendFixed64(body, 10, row.chain);
   AppendVarint(out, 2 << 3 | kBytes);
   AppendVarint(out, body.size());
   out += body;
@@ -253,8 +261,8 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
   FieldReader reader(bytes);
   while (!reader.AtEnd()) {
     SL_ASSIGN_OR_RETURN(const Field field, reader.Next());
-    if (field.number > 9) continue;
-    SL_RETURN_IF_ERROR(seen.Take(field, kVarint));
+    if (field.number > 10) continue;
+    SL_RETURN_IF_ERROR(seen.Take(field, field.number == 10 ? kFixed64 : kVarint));
     switch (field.number) {
       case 1:
         row.key.attempt.session = SessionId(field.value);
@@ -285,11 +293,14 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
         row.flags = static_cast<uint32_t>(flags);
         break;
       }
-      default: {
+      case 9: {
         SL_ASSIGN_OR_RETURN(const int32_t compute_us, ToInt32(field.value, "a compute time"));
         row.compute = absl::Microseconds(compute_us);
         break;
       }
+      default:
+        row.chain = field.value;
+        break;
     }
   }
   if (row.token_count < 1) return Malformed("a row of 0 tokens");
@@ -425,6 +436,15 @@ absl::StatusOr<LinkInput> DecodeMessage(SliceCursor& cursor, std::string_view wh
   return LinkInput(std::move(message));
 }
 
+absl::StatusOr<LinkInput> DecodeInspect(SliceCursor& cursor) {
+  SL_ASSIGN_OR_RETURN(LinkInput input, DecodeMessage<v1::LinkInspect>(cursor, "inspection"));
+  const int row_count = std::get<v1::LinkInspect>(input).rows_size();
+  if (row_count > kInspectRowsMax) {
+    return Malformed(absl::StrCat("an inspection of ", row_count, " rows"));
+  }
+  return input;
+}
+
 }  // namespace
 
 grpc::ByteBuffer EncodeBundle(const LinkBundle& bundle) {
@@ -441,11 +461,7 @@ grpc::ByteBuffer EncodeBundle(const LinkBundle& bundle) {
   AppendField(header, 3, v1::DTYPE_F32);
   AppendField(header, 4, token_count);
   AppendField(header, 5, static_cast<uint32_t>(bundle.hidden_dim));
-  const uint64_t checksum = XXH3_64bits(bundle.payload->data(), bundle.payload->size());
-  if (checksum != 0) {
-    AppendVarint(header, 6 << 3 | kFixed64);
-    header.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
-  }
+  AppendFixed64(header, 6, XXH3_64bits(bundle.payload->data(), bundle.payload->size()));
 
   const uint64_t body_bytes = 1 + VarintSize(header.size()) + header.size() + 1 +
                               VarintSize(bundle.payload->size()) + bundle.payload->size();
@@ -469,6 +485,11 @@ grpc::ByteBuffer EncodeHello(const v1::LinkHello& hello) {
 
 grpc::ByteBuffer EncodePing(const v1::LinkPing& ping) { return EncodeMessage(kFramePingTag, ping); }
 
+grpc::ByteBuffer EncodeInspect(const v1::LinkInspect& inspect) {
+  SL_CHECK(inspect.rows_size() <= kInspectRowsMax);
+  return EncodeMessage(kFrameInspectTag, inspect);
+}
+
 grpc::ByteBuffer EncodeSignal(const v1::LinkSignal& signal) {
   const grpc::Slice slice(signal.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
@@ -489,6 +510,8 @@ absl::StatusOr<LinkInput> DecodeFrame(const grpc::ByteBuffer& bytes, const LinkL
       return DecodeMessage<v1::LinkHello>(cursor, "hello");
     case kFramePingTag:
       return DecodeMessage<v1::LinkPing>(cursor, "ping");
+    case kFrameInspectTag:
+      return DecodeInspect(cursor);
     case kFrameBundleTag:
       return DecodeBundle(cursor, limits);
     default:

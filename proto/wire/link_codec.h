@@ -24,8 +24,11 @@
 
 namespace shardline {
 
-// Longest bundle header, hello or ping.
+// Longest bundle header, hello, ping or inspection.
 inline constexpr size_t kFrameHeaderBytesMax = 64 * 1024;
+
+// Attempts that one LinkInspect may ask about.
+inline constexpr int kInspectRowsMax = 1024;
 
 struct LinkLimits {
   uint32_t rows_max = 256;
@@ -43,6 +46,7 @@ struct LinkRow {
   absl::Duration budget;
   uint32_t flags = 0;
   absl::Duration compute;
+  uint64_t chain = 0;
 
   friend bool operator==(const LinkRow&, const LinkRow&) = default;
 };
@@ -54,12 +58,14 @@ struct LinkBundle {
   BufferRef payload;  // f32 [sum of token_count, hidden_dim]
 };
 
-using LinkInput = std::variant<v1::LinkHello, v1::LinkPing, LinkBundle>;
+using LinkInput = std::variant<v1::LinkHello, v1::LinkPing, v1::LinkInspect, LinkBundle>;
 
 // REQUIRES: at least one row, and a payload of the shape that rows and hidden_dim say.
 grpc::ByteBuffer EncodeBundle(const LinkBundle& bundle);
 grpc::ByteBuffer EncodeHello(const v1::LinkHello& hello);
 grpc::ByteBuffer EncodePing(const v1::LinkPing& ping);
+// REQUIRES: at most kInspectRowsMax rows.
+grpc::ByteBuffer EncodeInspect(const v1::LinkInspect& inspect);
 
 // Fails with kMalformedBundle, naming what is wrong, or with kChecksumMismatch.
 absl::StatusOr<LinkInput> DecodeFrame(const grpc::ByteBuffer& bytes, const LinkLimits& limits);

@@ -4,6 +4,7 @@
 #include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
 
 namespace shardline::testing {
@@ -19,17 +20,41 @@ const CapabilityKey& FakeCoordinator::key() {
 }
 
 FakeCoordinator::FakeCoordinator() {
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  builder.RegisterService(this);
-  server_ = builder.BuildAndStart();
-  address_ = "127.0.0.1:" + std::to_string(port);
+  StartServer();
+  address_ = "127.0.0.1:" + std::to_string(port_);
 }
 
 FakeCoordinator::~FakeCoordinator() {
   server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
   server_->Wait();
+}
+
+void FakeCoordinator::StartServer() {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:" + std::to_string(port_), grpc::InsecureServerCredentials(),
+                           &port_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+}
+
+void FakeCoordinator::Restart() {
+  server_->Shutdown(GrpcDeadline(absl::ZeroDuration()));
+  server_->Wait();
+  {
+    absl::MutexLock lock(&mu_);
+    members_.clear();
+  }
+  StartServer();
+}
+
+void FakeCoordinator::SetTerm(uint64_t term) {
+  absl::MutexLock lock(&mu_);
+  term_ = term;
+}
+
+void FakeCoordinator::RefuseOnce(const std::string& node_id, const absl::Status& status) {
+  absl::MutexLock lock(&mu_);
+  refusals_[node_id] = status;
 }
 
 JoinedNode FakeCoordinator::Await(const std::string& node_id, v1::ShardState state) {
@@ -68,6 +93,15 @@ JoinedNode FakeCoordinator::LoseAndWelcomeBack(const std::string& node_id) {
   return member.node;
 }
 
+void FakeCoordinator::AwaitBeat(const std::string& node_id) {
+  absl::MutexLock lock(&mu_);
+  auto beats = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    const auto it = members_.find(node_id);
+    return it != members_.end() && it->second.beats;
+  };
+  EXPECT_TRUE(mu_.AwaitWithTimeout(absl::Condition(&beats), kPatience)) << node_id;
+}
+
 void FakeCoordinator::AwaitAllPagesFree(const std::string& node_id) {
   absl::MutexLock lock(&mu_);
   Member& member = members_[node_id];
@@ -93,6 +127,13 @@ grpc::Status FakeCoordinator::Join(grpc::ServerContext* context, JoinStream* str
   const std::string node_id = message.hello().node_id();
   {
     absl::MutexLock lock(&mu_);
+    if (const auto refused = refusals_.find(node_id); refused != refusals_.end()) {
+      v1::CoordinatorMessage refusal;
+      *refusal.mutable_refusal() = ToProto(refused->second);
+      refusals_.erase(refused);
+      stream->Write(refusal);
+      return grpc::Status::OK;
+    }
     Member& member = members_[node_id];
     member.stream = stream;
     member.context = context;
@@ -107,6 +148,7 @@ grpc::Status FakeCoordinator::Join(grpc::ServerContext* context, JoinStream* str
     member.node.report = message.hello().shard();
     v1::CoordinatorMessage welcome;
     welcome.mutable_welcome()->set_incarnation(member.node.incarnation);
+    welcome.mutable_welcome()->set_term(term_);
     welcome.mutable_welcome()->set_heartbeat_ms(20);
     welcome.mutable_welcome()->set_lease_ms(60'000);
     welcome.mutable_welcome()->set_capability_key(key().ToBytes());

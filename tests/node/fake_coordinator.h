@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "proto/wire/capability.h"
@@ -37,6 +38,14 @@ class FakeCoordinator : public v1::Coordinator::Service {
   // Of every incarnation: what OPENs and FENCEs must be signed with.
   static const CapabilityKey& key();
 
+  // Of the next welcomes.
+  void SetTerm(uint64_t term);
+  // Answers the next hello of `node_id` with this, in place of a welcome.
+  void RefuseOnce(const std::string& node_id, const absl::Status& status);
+
+  // Dies and comes back on the same port without a memory.
+  void Restart();
+
   // Waits until the node has joined and its shard is in `state`; the test fails if it never is.
   JoinedNode Await(const std::string& node_id, v1::ShardState state);
 
@@ -46,6 +55,9 @@ class FakeCoordinator : public v1::Coordinator::Service {
   // Loses the node and cuts its stream; waits until it beats under a new incarnation, hence has
   // taken the welcome.
   JoinedNode LoseAndWelcomeBack(const std::string& node_id);
+
+  // Waits until the node beats, hence has taken the welcome.
+  void AwaitBeat(const std::string& node_id);
 
   // Waits until the node has every page free.
   void AwaitAllPagesFree(const std::string& node_id);
@@ -68,12 +80,16 @@ class FakeCoordinator : public v1::Coordinator::Service {
     bool beats = false;  // Since the last welcome.
   };
 
+  void StartServer();
   void Hear(const v1::NodeMessage& message, Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   absl::Mutex mu_;
   std::map<std::string, Member> members_ ABSL_GUARDED_BY(mu_);
   uint64_t incarnation_next_ ABSL_GUARDED_BY(mu_) = 1;
+  uint64_t term_ ABSL_GUARDED_BY(mu_) = 1;
+  std::map<std::string, absl::Status> refusals_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
   std::string address_;
 };
 

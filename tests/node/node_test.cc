@@ -390,6 +390,32 @@ TEST(Node, ANodeThatDiesEndsTheRunAndIsNamed) {
   EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-1")) << status;
 }
 
+TEST(Node, ALostCoordinatorDisturbsNoRunAndFindsTheShardWhenItIsBack) {
+  Ring ring(2, TinyModel("coordinator"));
+  ring.Load();
+  const Answer before = ring.Run(1, 40);
+  Gate& device = ring.loader().device(kLayers / 2);
+  device.Close();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ring.Open(i, 2).ok());
+  grpc::ClientContext context;
+  const auto reader = ring.HeadStub()->RunAttempt(&context, ring.RunRequestFor(2, 40));
+  device.AwaitEntered();
+  ring.coordinator().Restart();
+  for (int i = 0; i < 2; ++i) {
+    const JoinedNode back = ring.coordinator().Await(Ring::NameOf(i), v1::SHARD_STATE_LOADED);
+    EXPECT_EQ(back.hello.incarnation(), ring.IncarnationOf(i));
+    EXPECT_EQ(back.hello.term_seen(), 1U);
+  }
+  device.Open();
+  std::vector<int32_t> tokens;
+  v1::RunAttemptEvent event;
+  while (reader->Read(&event)) {
+    if (event.has_token()) tokens.push_back(event.token().token());
+  }
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(tokens, before.tokens);
+}
+
 TEST(Node, AnUnloadedShardCanBeLoadedAgain) {
   Ring ring(2, TinyModel("reload"));
   ring.Load();

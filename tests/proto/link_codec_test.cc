@@ -27,7 +27,8 @@ LinkBundle SomeBundle() {
                          .token_count = 3,
                          .hop = 1,
                          .budget = absl::Microseconds(1'500'000),
-                         .flags = 1});
+                         .flags = 1,
+                         .chain = 0x8070605040302010});
   bundle.rows.push_back({.key = {{SessionId(9), Epoch(1)}, StepIndex(70'000)},
                          .position = 70'001,
                          .token_count = 1,
@@ -96,6 +97,8 @@ TEST(LinkCodec, TheGeneratedClassReadsABundleAndWritesTheSameBytes) {
   EXPECT_EQ(header.rows(0).session(), 1ULL << 63);
   EXPECT_EQ(header.rows(1).position(), 70'001U);
   EXPECT_EQ(header.rows(1).budget_us(), -5);
+  EXPECT_EQ(header.rows(0).chain(), 0x8070605040302010U);
+  EXPECT_EQ(header.rows(1).chain(), 0U);
   EXPECT_EQ(header.token_count(), 4U);
   EXPECT_EQ(header.payload_xxh3(),
             XXH3_64bits(frame.bundle().payload().data(), frame.bundle().payload().size()));
@@ -144,6 +147,23 @@ TEST(LinkCodec, HelloAndPingComeBackAsTheyWere) {
   const absl::StatusOr<LinkInput> got_ping = DecodeFrame(EncodePing(ping), kLimits);
   ASSERT_TRUE(got_ping.ok()) << got_ping.status();
   EXPECT_EQ(std::get<v1::LinkPing>(*got_ping).nonce(), 77U);
+}
+
+TEST(LinkCodec, AnInspectionComesBackAsItWasUpToItsLimit) {
+  v1::LinkInspect inspect;
+  for (int i = 0; i < kInspectRowsMax; ++i) {
+    v1::InspectRow* row = inspect.add_rows();
+    row->set_session(~uint64_t{0} - static_cast<uint64_t>(i));
+    row->set_epoch(~uint64_t{0});
+  }
+  const absl::StatusOr<LinkInput> got = DecodeFrame(EncodeInspect(inspect), kLimits);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(std::get<v1::LinkInspect>(*got).SerializeAsString(), inspect.SerializeAsString());
+  v1::LinkFrame frame;
+  *frame.mutable_inspect() = inspect;
+  frame.mutable_inspect()->add_rows();
+  EXPECT_EQ(FailureKindOf(Decode(frame.SerializeAsString()).status()),
+            FailureKind::kMalformedBundle);
 }
 
 TEST(LinkCodec, ShapesThatLieAreRefused) {

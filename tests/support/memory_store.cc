@@ -122,7 +122,7 @@ Epoch MemoryStore::Grant(Term term, SessionId id, Session& session, const Attemp
   session.open = Open{.epoch = session.epoch,
                       .term = term,
                       .plan = grant.plan,
-                      .route = grant.route.substr(0, kRouteBytesMax)};
+                      .route = Cut(grant.route, kRouteBytesMax)};
   return session.epoch;
 }
 

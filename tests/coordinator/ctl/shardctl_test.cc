@@ -200,7 +200,7 @@ TEST_F(ShardctlTest, JsonErrorsGoToStderr) {
 
 TEST_F(ShardctlTest, LoadTranslatesInclusiveRangesAndReportsReady) {
   const Outcome outcome = Ask({"model", "load", "/m/tiny.gguf", "--ranges", "0-9,10-29", "--name",
-                               "t", "--context", "128", "--sessions", "2"});
+                               "t", "--context", "128", "--sessions", "2", "--replicas", "2"});
   EXPECT_EQ(outcome.code, 0);
   EXPECT_EQ(outcome.out, "tiny ready: 4 layers, context 512 tokens, plan 3\n");
   EXPECT_EQ(coordinator_.load.path(), "/m/tiny.gguf");
@@ -208,6 +208,7 @@ TEST_F(ShardctlTest, LoadTranslatesInclusiveRangesAndReportsReady) {
   EXPECT_EQ(coordinator_.load.ranges(1).begin(), 10);
   EXPECT_EQ(coordinator_.load.ranges(1).end(), 30);
   EXPECT_EQ(coordinator_.load.context_tokens_max(), 128u);
+  EXPECT_EQ(coordinator_.load.replicas(), 2u);
 }
 
 TEST_F(ShardctlTest, TextGoesToStdoutAndFiguresToStderr) {

@@ -182,6 +182,22 @@ TEST(Views, TheMapShowsWhatIsLostLoadingOrMissing) {
             "node-3  layers 14-20  stage  1000 B  node lost\n");
 }
 
+TEST(Views, ReplicasAreFurtherLinesOfTheMap) {
+  v1::ShardList shards;
+  AddShard(&shards, "qwen3-0.6b", "node-1", 0, 14, v1::SHARD_STATE_LOADED);
+  AddShard(&shards, "qwen3-0.6b", "node-3", 0, 14, v1::SHARD_STATE_LOADED);
+  AddShard(&shards, "qwen3-0.6b", "node-2", 14, 28, v1::SHARD_STATE_LOADED);
+  EXPECT_EQ(ShardListView(shards, TwoModels(), {.columns = 52}),
+            "MODEL       0      5      10     15     20     25\n"
+            "qwen3-0.6b  [node-1 ███████████][node-2 ███████████]\n"
+            "            [node-3 ███████████]····················\n"
+            "· no shard\n"
+            "\n"
+            "node-1  layers 0-13   head   1000 B  loaded\n"
+            "node-3  layers 0-13   head   1000 B  loaded\n"
+            "node-2  layers 14-27  stage  1000 B  loaded\n");
+}
+
 TEST(Views, TheMapFitsTheTerminal) {
   v1::ShardList shards;
   AddShard(&shards, "m", "node-with-a-long-name", 0, 40, v1::SHARD_STATE_LOADED);

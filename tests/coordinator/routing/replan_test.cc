@@ -217,6 +217,29 @@ TEST_F(ReplanTest, ALinkThatStaysDeadIsPlannedAroundOnceInHalfAMinute) {
   EXPECT_EQ(world_.Route(), "a:0-9,c:10-19,b:20-29");
 }
 
+TEST_F(ReplanTest, AProbeOfTheOldPlanProvesNothingOfTheNew) {
+  Serve(PlanOf(1, {{"a"}, {"b"}}));
+  world_.Lose("b");
+  world_.Join("b");
+  RouteActions actions = world_.table.TakeActions();
+  world_.table.OnShardReport(NodeId("b"), world_.Life("b").incarnation, LoadedReport(PlanEpoch(1)),
+                             world_.now);
+  const RouteActions::Probe old = world_.table.TakeActions().probe.at(0);
+  world_.Lose("a");
+  world_.Join("c");
+  world_.Advance(absl::Seconds(1));
+  world_.mute = {NodeId("b"), NodeId("c")};
+  ASSERT_THAT(world_.table.OnReplan(PlanOf(2, {{"b"}, {"c"}}), world_.now), IsOk());
+  world_.Settle();
+  world_.table.OnProbeDone(old.plan, old.number, absl::OkStatus(), world_.now);
+  EXPECT_EQ(world_.State(), ModelState::kDegraded);
+  // Nor do late words about the old plan's shard count for the new one.
+  world_.table.OnShardReport(NodeId("b"), world_.Life("b").incarnation, LoadedReport(PlanEpoch(1)),
+                             world_.now);
+  world_.Settle();
+  EXPECT_THAT(world_.table.Problems(world_.now).at(0), HasSubstr("layers 0-9 on b: loading"));
+}
+
 TEST_F(ReplanTest, ALinkOutageThatEndsChangesNoPlan) {
   Serve(PlanOf(1, {{"a"}, {"b"}}));
   world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);

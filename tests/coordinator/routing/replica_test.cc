@@ -159,6 +159,71 @@ TEST_F(ReplicaTest, AProbeThatBeganBeforeTheSuspicionProvesNothing) {
   EXPECT_THAT(world_.Route(SuspectLink("a", "b")), HasSubstr("no ring"));
 }
 
+TEST_F(ReplicaTest, ANewLifeOfOneEndIsNotUnderTheOldSuspicion) {
+  Serve(PlanOf(1, {{"a", "d"}, {"b"}}));
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  world_.table.OnLinkSuspected(NodeId("a"), NodeId("b"), world_.now);
+  world_.Settle();
+  world_.probe_result = nullptr;
+  world_.Lose("b");
+  world_.Join("b");
+  world_.Settle();  // Proven by a ring through d, if a link of a's were a suspect still.
+  world_.Lose("d");
+  EXPECT_EQ(world_.Route(SuspectLink("a", "b")), "a:0-9,b:10-19");
+}
+
+TEST_F(ReplicaTest, InNeedARouteHasAsFewSuspectsAsCanBe) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}));
+  const auto anyway = [this](RouteSuspects avoid) {
+    return world_.table.RouteAnyway("qwen3", avoid, world_.now)->ToString();
+  };
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(Suspects("a")), "b:0-9,c:10-19");
+  RouteSuspects both = Suspects("a");
+  both.nodes.push_back(world_.Life("c"));
+  EXPECT_EQ(anyway(both), "b:0-9,c:10-19");
+  // A suspected node weighs more than a suspected link.
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kStreamReset, "cut"); };
+  both.nodes = {world_.Life("a")};
+  both.links = {{NodeId("b"), NodeId("c")}};
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(both), "b:0-9,c:10-19");
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(anyway(SuspectLink("b", "c")), "a:0-9,c:10-19");
+  // Who is lost is no choice at all.
+  world_.Lose("c");
+  EXPECT_THAT(world_.table.RouteAnyway("qwen3", {}, world_.now),
+              FailsWith(FailureKind::kHeartbeatLost));
+}
+
+TEST_F(ReplicaTest, AProbeThatFindsNoRoomBlamesNobody) {
+  world_.probe_result = [](const Route&) { return MakeFailure(FailureKind::kKvExhausted, "full"); };
+  ASSERT_THAT(world_.table.OnPlan(PlanOf(1, {{"a"}}), world_.now), IsOk());
+  world_.Join("a");
+  for (int i = 0; i < 20; ++i) world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.State(), ModelState::kProbing);
+  EXPECT_THAT(world_.table.Problems(world_.now),
+              ElementsAre("qwen3: all layers are loaded, but a probe failed: full"));
+  world_.probe_result = nullptr;
+  world_.Advance(absl::Seconds(1));
+  EXPECT_EQ(world_.State(), ModelState::kReady);
+}
+
+TEST_F(ReplicaTest, AProbeThatFailsOnALinkMakesTheLinkASuspect) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c"}}));
+  world_.Lose("b");
+  world_.probe_result = [](const Route& route) {
+    const bool over_b = route.stages[0].node == NodeId("b");
+    return over_b ? MakeFailure({.kind = FailureKind::kStreamReset,
+                                 .node = NodeId("b"),
+                                 .reporter = NodeId("c")},
+                                "cut")
+                  : absl::OkStatus();
+  };
+  world_.Join("b");
+  world_.Settle();
+  const absl::StatusOr<Route> other =
+      world_.table.RouteFor("qwen3", SuspectLink("c", "b"), world_.now);
+  EXPECT_EQ(other->ToString(), "a:0-9,c:10-19");
+}
+
 TEST_F(ReplicaTest, AReplicaOfOtherNumericsIsRefusedAndTheModelStaysReady) {
   Serve(PlanOf(1, {{"a"}, {"b", "c"}}));
   world_.Lose("c");

@@ -153,6 +153,15 @@ TEST_F(RouteTableTest, AShardHeldUnderANewIncarnationIsTakenOverButProbedAgain) 
   EXPECT_EQ(State(), ModelState::kProbing);
 }
 
+TEST_F(RouteTableTest, ANewLifeIsProbedAgainEvenIfTheOldOneWasNeverReportedLost) {
+  Serve();
+  Ready(kB, 3, 500, Loaded());
+  EXPECT_EQ(State(), ModelState::kProbing);
+  const RouteActions actions = table_.TakeActions();
+  ASSERT_THAT(actions.probe, SizeIs(1));
+  EXPECT_EQ(actions.probe[0].route.stages[1].incarnation, Incarnation(3));
+}
+
 TEST_F(RouteTableTest, AShardOfAnOlderPlanIsReplacedByTheOrderOrUnloadedWhereThereIsNone) {
   ASSERT_THAT(table_.OnPlan(TwoShards(5), At(0)), IsOk());
   Ready(kA, 1, 0, Loaded(/*plan=*/4));

@@ -179,6 +179,37 @@ TEST_F(FailoverTest, ARouteThatNeedsASuspectIsTakenOnlyAfterAPause) {
   (void)Find("abc", 520);  // Still no other: better than none.
 }
 
+TEST_F(FailoverTest, WhereOnlySuspectsAreLeftTheyAreAskedForAfterAPause) {
+  const absl::Status none = MakeFailure(FailureKind::kOverloaded, "the suspects leave no ring");
+  RunFirst();
+  Fail(1, FailureKind::kUncertain, "node-b", 20);
+  (void)Take();
+  core_.OnRoute(kRequest, none, At(20));
+  core_.OnTick(At(270));
+  EXPECT_THAT(Take().find_route.at(0).avoid.nodes, SizeIs(1));
+  core_.OnRoute(kRequest, none, At(270));
+  core_.OnTick(At(520));
+  EXPECT_THAT(Take().find_route.at(0).avoid.nodes, SizeIs(1));  // Still rather without it.
+  core_.OnRoute(kRequest, none, At(520));
+  EXPECT_THAT(Take().find_route.at(0).avoid.nodes, IsEmpty());
+  (void)Find("abc", 520);
+}
+
+TEST_F(FailoverTest, ALinkThatFailedAnAttemptIsReportedEachTime) {
+  RunFirst();
+  for (uint64_t epoch = 1; epoch < 3; ++epoch) {
+    core_.OnRunFailed(KeyOf(100, epoch),
+                      MakeFailure(FailureDetail{.kind = FailureKind::kUncertain,
+                                                .node = NodeId("node-b"),
+                                                .reporter = NodeId("node-a")},
+                                  "no answer"),
+                      At(1000));
+    EXPECT_THAT(Take().suspect_links,
+                ElementsAre(RouteSuspects::Link{NodeId("node-a"), NodeId("node-b")}));
+    if (epoch == 1) (void)Run(2, "acb", 1000);
+  }
+}
+
 TEST_F(FailoverTest, AfterThreeAttemptsItFails) {
   RunFirst();
   for (uint64_t epoch = 1; epoch < 3; ++epoch) {
@@ -250,6 +281,14 @@ TEST_F(FailoverTest, NaNEndsTheRequestWhereNoOtherRouteExists) {
   Fail(1, FailureKind::kNonFinite, "node-b", 20);
   (void)Take();
   core_.OnRoute(kRequest, RouteOver("abc"), At(21));
+  EXPECT_THAT(EndOf(1, SessionOutcome::kFailed, 22), FailsWith(FailureKind::kNonFinite));
+}
+
+TEST_F(FailoverTest, NaNDoesNotWaitForARoute) {
+  RunFirst();
+  Fail(1, FailureKind::kNonFinite, "node-b", 20);
+  (void)Take();
+  core_.OnRoute(kRequest, MakeFailure(FailureKind::kOverloaded, "no ring without it"), At(21));
   EXPECT_THAT(EndOf(1, SessionOutcome::kFailed, 22), FailsWith(FailureKind::kNonFinite));
 }
 

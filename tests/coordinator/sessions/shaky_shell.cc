@@ -160,6 +160,7 @@ void ShakyShell::AnswerRoute() {
   if (routes_.empty()) return;
   const SessionsActions::FindRoute asked = TakeAny(routes_);
   if (Pick(6) == 0) {
+    refused_.insert(asked.request);
     core_.OnRoute(asked.request, MakeFailure(FailureKind::kOverloaded, "loading"), Now());
     return;
   }
@@ -379,7 +380,8 @@ void ShakyShell::TakeOpen(const SessionsActions::Open& open) {
   Require(session.open == open.key, "opens only what the ledger has open");
   Require(attempt.fenced.empty(), "opened before its fence");
   Require(open.stage == attempt.opened.size(), "each stage is opened once, in order");
-  Require(!session.blamed.contains(open.to.peer()), "a new attempt leaves the suspects out");
+  Require(!session.blamed.contains(open.to.peer()) || refused_.contains(open.request),
+          "a new attempt leaves the suspects out where it can");
   Require(session.deaths < 2, "no attempt after two deaths");
   if (open.stage == 0) {
     Require(++session.opened_attempts <= 3, "at most three attempts run");

@@ -136,7 +136,9 @@ TEST_F(DiskTest, APowerCutAtEveryOperationLosesNothingThatWasAcknowledged) {
     auto store = Open();
     ASSERT_THAT(store, IsOk());
     ExpectKept(**store, told);
-    if (told.term) EXPECT_GT((*store)->BeginTerm()->value(), told.term->value());
+    if (told.term) {
+      EXPECT_GT((*store)->BeginTerm()->value(), told.term->value());
+    }
   }
   EXPECT_GT(finished, length);
 }
@@ -215,7 +217,9 @@ TEST_F(DiskTest, OnADiskOfAnySizeAGrantedAttemptCanBeFinished) {
     // A failover in the middle of it is refused at worst, and takes no record's room.
     for (const AttemptKey& key : open) {
       const auto epoch = (*store)->GrantEpoch(term, Grant(key.session));
-      if (!epoch.ok()) EXPECT_THAT(epoch, FailsWith(FailureKind::kOverloaded));
+      if (!epoch.ok()) {
+        EXPECT_THAT(epoch, FailsWith(FailureKind::kOverloaded));
+      }
       const AttemptKey last{key.session, epoch.ok() ? *epoch : key.epoch};
       ASSERT_THAT((*store)->FinishAttempt(term, last, Record(AttemptState::kCompleted), tokens),
                   IsOk());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "base/clock.h"
 #include "base/failure.h"
 #include "base/version.h"
+#include "proto/wire/capability.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
 #include "shardline/v1/head.grpc.pb.h"
@@ -32,6 +34,7 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
                     v1::OpenReply* reply) override {
     absl::MutexLock lock(&mu);
     opens.push_back(*request);
+    if (const absl::Status status = Authorise(*request); !status.ok()) return ToGrpcStatus(status);
     if (!open_refusal.ok()) return ToGrpcStatus(open_refusal);
     if (Fenced(request->session(), request->epoch())) {
       return ToGrpcStatus(MakeFailure(FailureKind::kStaleEpoch, "fenced already"));
@@ -43,6 +46,7 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
   grpc::Status Fence(grpc::ServerContext*, const v1::FenceRequest* request,
                      v1::FenceReply* reply) override {
     absl::MutexLock lock(&mu);
+    if (const absl::Status status = Authorise(*request); !status.ok()) return ToGrpcStatus(status);
     fences.push_back(*request);
     reply->set_pages_released(1);
     return grpc::Status::OK;
@@ -53,11 +57,15 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
     FakeAnswer script;
     {
       absl::MutexLock lock(&mu);
+      if (!WasOpenedWith(*request)) {
+        return ToGrpcStatus(MakeFailure(FailureKind::kUnauthorised, "not that of its OPEN"));
+      }
       script = answer;
+      runs.push_back(*request);
     }
     // A probe asks for one token only.
     const size_t count = std::min<size_t>(script.tokens.size(), request->new_tokens_max());
-    for (size_t i = 0; i < count; ++i) {
+    for (auto i = static_cast<size_t>(request->delivered_tokens_size()); i < count; ++i) {
       v1::RunAttemptEvent event;
       event.mutable_token()->set_index(static_cast<uint32_t>(i));
       event.mutable_token()->set_token(script.tokens[i]);
@@ -84,6 +92,19 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
     return grpc::Status::OK;
   }
 
+  template <typename Request>
+  absl::Status Authorise(const Request& request) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    if (!key) return MakeFailure(FailureKind::kUnauthorised, "not welcomed yet");
+    return CheckCapability(*key, request);
+  }
+
+  bool WasOpenedWith(const v1::RunAttemptRequest& run) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return std::any_of(opens.begin(), opens.end(), [&](const v1::OpenRequest& open) {
+      return open.session() == run.session() && open.epoch() == run.epoch() &&
+             SameCapability(open.capability(), run.capability());
+    });
+  }
+
   bool Fenced(uint64_t session, uint64_t epoch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     return std::any_of(fences.begin(), fences.end(), [&](const v1::FenceRequest& fence) {
       return fence.session() == session && fence.epoch() >= epoch;
@@ -106,11 +127,15 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
   FakeAnswer answer ABSL_GUARDED_BY(mu);
   absl::Status open_refusal ABSL_GUARDED_BY(mu);
   std::vector<v1::OpenRequest> opens ABSL_GUARDED_BY(mu);
+  std::vector<v1::RunAttemptRequest> runs ABSL_GUARDED_BY(mu);
   std::vector<v1::FenceRequest> fences ABSL_GUARDED_BY(mu);
   std::vector<v1::LoadShard> loads ABSL_GUARDED_BY(mu);
   absl::Status refusal ABSL_GUARDED_BY(mu);
   v1::ShardReport shard ABSL_GUARDED_BY(mu);
   uint64_t incarnation ABSL_GUARDED_BY(mu) = 0;
+  std::optional<CapabilityKey> key ABSL_GUARDED_BY(mu);
+  uint64_t term_seen ABSL_GUARDED_BY(mu) = 0;
+  std::vector<v1::PeerReport> silent_peers ABSL_GUARDED_BY(mu);
   int64_t heartbeat_ms ABSL_GUARDED_BY(mu) = 0;
   uint64_t echo ABSL_GUARDED_BY(mu) = 0;
   bool left ABSL_GUARDED_BY(mu) = true;
@@ -149,6 +174,7 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
       if (message.has_welcome()) {
         incarnation = message.welcome().incarnation();
         heartbeat_ms = message.welcome().heartbeat_ms();
+        key = CapabilityKey::FromBytes(message.welcome().capability_key()).value();
       }
       if (message.has_heartbeat()) echo = message.heartbeat().number();
       if (message.has_refusal()) refusal = FromProto(message.refusal());
@@ -171,6 +197,9 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
         if (left) return;
         message.mutable_heartbeat()->set_number(number);
         message.mutable_heartbeat()->set_echo(echo);
+        for (const v1::PeerReport& peer : silent_peers) {
+          *message.mutable_heartbeat()->add_peers() = peer;
+        }
       }
       Write(message);
     }
@@ -208,6 +237,7 @@ void FakeNode::Start(int coordinator_port, bool same_process) {
       state_->shard.Clear();
     }
     hello.set_incarnation(state_->incarnation);
+    hello.set_term_seen(state_->term_seen);
     if (state_->shard.plan_epoch() != 0) *hello.mutable_shard() = state_->shard;
     state_->heartbeat_ms = 0;
     state_->echo = 0;
@@ -248,6 +278,25 @@ void FakeNode::Leave() {
   state_->stream.reset();
 }
 
+uint64_t FakeNode::incarnation() const {
+  absl::MutexLock lock(&state_->mu);
+  return state_->incarnation;
+}
+
+void FakeNode::SetTermSeen(uint64_t term) {
+  absl::MutexLock lock(&state_->mu);
+  state_->term_seen = term;
+}
+
+void FakeNode::ReportSilent(const std::string& node_id, uint64_t incarnation) {
+  absl::MutexLock lock(&state_->mu);
+  v1::PeerReport peer;
+  peer.set_node_id(node_id);
+  peer.set_incarnation(incarnation);
+  peer.set_silent_ms(2000);
+  state_->silent_peers.push_back(peer);
+}
+
 void FakeNode::FallSilent() {
   absl::MutexLock lock(&state_->mu);
   state_->silent = true;
@@ -266,6 +315,11 @@ void FakeNode::RefuseOpens(absl::Status status) {
 std::vector<v1::OpenRequest> FakeNode::opens() const {
   absl::MutexLock lock(&state_->mu);
   return state_->opens;
+}
+
+std::vector<v1::RunAttemptRequest> FakeNode::runs() const {
+  absl::MutexLock lock(&state_->mu);
+  return state_->runs;
 }
 
 std::vector<v1::FenceRequest> FakeNode::fences() const {
@@ -290,14 +344,15 @@ bool FakeNode::WaitUntil(const std::function<bool(const FakeNode&)>& holds) cons
     size_t seen = 0;
     {
       absl::MutexLock lock(&state_->mu);
-      seen = state_->opens.size() + state_->fences.size() + state_->loads.size() +
-             (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
+      seen = state_->opens.size() + state_->runs.size() + state_->fences.size() +
+             state_->loads.size() + (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
     }
     if (holds(*this)) return true;
     absl::MutexLock lock(&state_->mu);
     const auto changed = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state_->mu) {
-      return seen != state_->opens.size() + state_->fences.size() + state_->loads.size() +
-                         (state_->left ? 1 : 0) + (state_->refusal.ok() ? 0 : 1);
+      return seen != state_->opens.size() + state_->runs.size() + state_->fences.size() +
+                         state_->loads.size() + (state_->left ? 1 : 0) +
+                         (state_->refusal.ok() ? 0 : 1);
     };
     state_->mu.AwaitWithTimeout(absl::Condition(&changed), until - SystemClock()->Now());
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 // A node without a model: real gRPC on loopback, answers from a script, and misbehaves on demand.
+// Takes only what its coordinator has signed.
 
 #include <cstdint>
 #include <functional>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "shardline/v1/head.pb.h"
 #include "shardline/v1/join.pb.h"
 #include "shardline/v1/link.pb.h"
 
@@ -20,7 +22,7 @@ struct FakeNodeOptions {
   std::string numerics_id = "fake";
 };
 
-// What a head answers to RunAttempt.
+// What a head answers to RunAttempt, from behind the forced prefix on.
 struct FakeAnswer {
   std::vector<int32_t> tokens;
   bool then_hang = false;     // After the tokens: no end until the attempt is fenced.
@@ -45,9 +47,15 @@ class FakeNode {
   void RefuseOpens(absl::Status status);  // OK: grants again.
 
   std::vector<v1::OpenRequest> opens() const;
+  std::vector<v1::RunAttemptRequest> runs() const;  // As head.
   std::vector<v1::FenceRequest> fences() const;
   std::vector<v1::LoadShard> loads() const;
   absl::Status refusal() const;  // Of the last Join; OK if none.
+  uint64_t incarnation() const;  // 0 before the first welcome.
+
+  // What the next hellos and beats say.
+  void SetTermSeen(uint64_t term);
+  void ReportSilent(const std::string& node_id, uint64_t incarnation);
 
   // Waits until `holds` is true of this node; false after ten seconds without.
   bool WaitUntil(const std::function<bool(const FakeNode&)>& holds) const;

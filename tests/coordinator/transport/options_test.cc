@@ -50,6 +50,22 @@ TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
   EXPECT_EQ(Parse({"--config", "/nonexistent/x.yaml"}).exit_code, 2);
 }
 
+TEST(CoordinatorOptions, ARestoreIsAskedForByHandAlone) {
+  EXPECT_FALSE(Parse({}).options.restore_term.has_value());
+  EXPECT_EQ(Parse({"--restore", "0"}).options.restore_term, 0u);
+  EXPECT_EQ(Parse({"--restore=41"}).options.restore_term, 41u);
+  EXPECT_EQ(Parse({"--restore"}).exit_code, 2);
+  EXPECT_EQ(Parse({"--restore", "18446744073709551615"}).exit_code, 2);
+  setenv("SHARDLINE_COORDINATOR_RESTORE", "5", 1);
+  EXPECT_FALSE(Parse({}).options.restore_term.has_value());
+  unsetenv("SHARDLINE_COORDINATOR_RESTORE");
+  const std::string path = ::testing::TempDir() + "/restore.yaml";
+  std::ofstream(path) << "restore: 5\n";
+  const CoordinatorCommand command = Parse({"--config", path.c_str()});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_THAT(command.text, HasSubstr("restore"));
+}
+
 TEST(CoordinatorOptions, HelpShowsAnExample) {
   const CoordinatorCommand command = Parse({"--help"});
   EXPECT_FALSE(command.run);

@@ -1,5 +1,7 @@
 #include "tests/node/rounds/fake_device.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/version.h"
 
@@ -30,6 +32,31 @@ std::vector<float> FakeLogits(uint32_t hidden) {
     logits.push_back(static_cast<float>(Mix(hidden, token) % 1000) / 100.0F);
   }
   return logits;
+}
+
+std::vector<int32_t> PlainTokens(const FakeRequest& request, int32_t layers) {
+  std::vector<std::vector<uint32_t>> cache(static_cast<size_t>(layers));
+  const auto forward = [&](int32_t token) {
+    uint32_t h = FakeEmbed(token);
+    for (int32_t layer = 0; layer < layers; ++layer) {
+      cache[static_cast<size_t>(layer)].push_back(h);
+      h = FakeLayer(layer, h, cache[static_cast<size_t>(layer)]);
+    }
+    return h;
+  };
+  uint32_t h = 0;
+  for (const int32_t token : request.prompt) h = forward(token);
+  Sampler sampler(request.sampling, kFakeVocabSize, request.prompt, {});
+  std::vector<int32_t> tokens;
+  while (static_cast<int32_t>(tokens.size()) < request.new_tokens_max) {
+    std::vector<float> logits = FakeLogits(h);
+    const int32_t token = sampler.Sample(logits, tokens.size())->token;
+    const auto& stops = request.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+    tokens.push_back(token);
+    h = forward(token);
+  }
+  return tokens;
 }
 
 FakeDevice::FakeDevice(LayerRange layers, int32_t pages_total)

@@ -22,6 +22,16 @@ uint32_t FakeEmbed(int32_t token);
 uint32_t FakeLayer(int32_t layer, uint32_t hidden, const std::vector<uint32_t>& cache);
 std::vector<float> FakeLogits(uint32_t hidden);
 
+struct FakeRequest {
+  std::vector<int32_t> prompt;
+  int32_t new_tokens_max = 0;
+  SamplingParams sampling;
+  std::vector<int32_t> stop_tokens;
+};
+
+// What a model of `layers` layers answers when it is run plainly: no pages, no steps, no ring.
+std::vector<int32_t> PlainTokens(const FakeRequest& request, int32_t layers);
+
 class FakeDevice {
  public:
   FakeDevice(LayerRange layers, int32_t pages_total);

@@ -222,6 +222,7 @@ TEST(HeadTranscript, Run) { RunHead("run"); }
 TEST(HeadTranscript, Interleave) { RunHead("interleave"); }
 TEST(HeadTranscript, Timeouts) { RunHead("timeouts"); }
 TEST(HeadTranscript, Failures) { RunHead("failures"); }
+TEST(HeadTranscript, Overtaken) { RunHead("overtaken"); }
 
 }  // namespace
 }  // namespace shardline

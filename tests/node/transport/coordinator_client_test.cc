@@ -54,8 +54,10 @@ class FakeCoordinator : public v1::Coordinator::Service {
   std::string address_;
 };
 
-void Welcome(JoinStream* stream, uint64_t incarnation, int64_t lease_ms = 60'000) {
+void Welcome(JoinStream* stream, uint64_t incarnation, int64_t lease_ms = 60'000,
+             uint64_t term = 5) {
   v1::CoordinatorMessage message;
+  message.mutable_welcome()->set_term(term);
   message.mutable_welcome()->set_incarnation(incarnation);
   message.mutable_welcome()->set_heartbeat_ms(10);
   message.mutable_welcome()->set_lease_ms(lease_ms);
@@ -78,8 +80,11 @@ struct Client {
     };
     events.on_welcome = [this](const v1::NodeWelcome& welcome) {
       incarnation = welcome.incarnation();
-      return absl::OkStatus();
+      return welcome.term() < 5 ? MakeFailure(FailureKind::kStaleEpoch, "an old term")
+                                : absl::OkStatus();
     };
+    events.on_heartbeat = [this](const v1::HeartbeatReply& r) { (void)replies.TryPost(r); };
+    events.on_replaced = [this](const absl::Status& status) { (void)replaced.TryPost(status); };
     events.on_load = [this](const v1::LoadShard& load) { EXPECT_TRUE(loads.TryPost(load)); };
     events.on_unload = [this](const v1::UnloadShard& u) { EXPECT_TRUE(unloads.TryPost(u)); };
     events.on_lost = [this](const absl::Status& status) { (void)lost.TryPost(status); };
@@ -94,6 +99,8 @@ struct Client {
   Mailbox<v1::LoadShard> loads{16};
   Mailbox<v1::UnloadShard> unloads{16};
   Mailbox<absl::Status> lost{1024};
+  Mailbox<absl::Status> replaced{16};
+  Mailbox<v1::HeartbeatReply> replies{16};
   std::unique_ptr<CoordinatorClient> client;
 };
 
@@ -197,6 +204,84 @@ TEST(CoordinatorClient, ARefusalIsTheReasonOfTheLoss) {
   const std::optional<absl::Status> lost = client.lost.Take(kPatience);
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(FailureKindOf(*lost), FailureKind::kIncompatibleRecipe);
+}
+
+void Refuse(JoinStream* stream, const FailureDetail& detail) {
+  v1::CoordinatorMessage refusal;
+  *refusal.mutable_refusal() = ToProto(MakeFailure(detail, "refused"));
+  stream->Write(refusal);
+}
+
+TEST(CoordinatorClient, ANodeWhoseIdIsTakenSaysSoOnceAndDialsNoMore) {
+  std::atomic<int> visits = 0;
+  FakeCoordinator coordinator([&](int, JoinStream* stream) {
+    ++visits;
+    v1::NodeMessage message;
+    stream->Read(&message);
+    Welcome(stream, 5);
+    Refuse(stream, {.kind = FailureKind::kStaleEpoch, .node = NodeId("a")});
+  });
+  Client client(coordinator.address());
+  ASSERT_TRUE(client.replaced.Take(kPatience).has_value());
+  client.client.reset();
+  EXPECT_EQ(visits, 1);
+  EXPECT_EQ(client.replaced.size(), 0U);
+}
+
+TEST(CoordinatorClient, ACoordinatorWithAnOldLedgerIsDialledOnSinceItMayBeRestored) {
+  Mailbox<int> visits(64);
+  FakeCoordinator coordinator([&](int visit, JoinStream* stream) {
+    (void)visits.TryPost(visit);
+    v1::NodeMessage message;
+    stream->Read(&message);
+    Refuse(stream, {.kind = FailureKind::kStaleEpoch});
+  });
+  Client client(coordinator.address());
+  EXPECT_EQ(visits.Take(kPatience), std::optional<int>(0));
+  EXPECT_EQ(visits.Take(kPatience), std::optional<int>(1));
+  EXPECT_EQ(client.replaced.size(), 0U);
+}
+
+TEST(CoordinatorClient, AWelcomeThatIsNotTakenIsNoWelcome) {
+  Mailbox<int> visits(64);
+  std::atomic<int> beats = 0;
+  FakeCoordinator coordinator([&](int visit, JoinStream* stream) {
+    (void)visits.TryPost(visit);
+    v1::NodeMessage message;
+    stream->Read(&message);
+    Welcome(stream, 5, /*lease_ms=*/60'000, /*term=*/4);
+    while (stream->Read(&message)) {
+      if (message.has_heartbeat()) ++beats;
+    }
+  });
+  Client client(coordinator.address());
+  EXPECT_EQ(visits.Take(kPatience), std::optional<int>(0));
+  EXPECT_EQ(visits.Take(kPatience), std::optional<int>(1));
+  EXPECT_EQ(FailureKindOf(client.lost.Take(kPatience).value()), FailureKind::kStaleEpoch);
+  EXPECT_EQ(beats, 0);
+}
+
+TEST(CoordinatorClient, WhatAReplySaysOfTheAttemptsIsHandedOn) {
+  FakeCoordinator coordinator([&](int, JoinStream* stream) {
+    v1::NodeMessage message;
+    stream->Read(&message);
+    Welcome(stream, 5);
+    while (stream->Read(&message)) {
+      v1::CoordinatorMessage reply;
+      reply.mutable_heartbeat()->set_number(message.heartbeat().number());
+      reply.mutable_heartbeat()->set_floor(40);
+      reply.mutable_heartbeat()->set_as_of(8);
+      reply.mutable_heartbeat()->add_live()->set_session(41);
+      stream->Write(reply);
+    }
+  });
+  Client client(coordinator.address());
+  const std::optional<v1::HeartbeatReply> reply = client.replies.Take(kPatience);
+  ASSERT_TRUE(reply.has_value());
+  EXPECT_EQ(reply->floor(), 40U);
+  EXPECT_EQ(reply->as_of(), 8U);
+  ASSERT_EQ(reply->live_size(), 1);
+  EXPECT_EQ(reply->live(0).session(), 41U);
 }
 
 TEST(CoordinatorClient, NobodyThereIsNoReasonToStopTrying) {

@@ -1,228 +1,32 @@
 // Two link ends over real gRPC on loopback.
 
 #include <gmock/gmock.h>
-#include <grpcpp/client_context.h>
-#include <grpcpp/completion_queue.h>
-#include <grpcpp/create_channel.h>
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/slice.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
-#include <utility>
+#include <vector>
 
-#include "base/clock.h"
 #include "base/failure.h"
-#include "base/mailbox.h"
-#include "node/transport/link_client.h"
-#include "node/transport/node_server.h"
-#include "node/transport/stage_conversion.h"
-#include "proto/wire/failure_conversion.h"
-#include "proto/wire/grpc_deadline.h"
-#include "shardline/v1/link.grpc.pb.h"
+#include "tests/node/transport/link_ends.h"
 
 namespace shardline {
 namespace {
 
+using ::shardline::testing::Arrival;
+using ::shardline::testing::ExpectAlive;
+using ::shardline::testing::IdentityOf;
+using ::shardline::testing::kHiddenDim;
+using ::shardline::testing::kPatience;
+using ::shardline::testing::Numbered;
+using ::shardline::testing::OneRow;
+using ::shardline::testing::RawPeer;
+using ::shardline::testing::Receiver;
+using ::shardline::testing::Sender;
 using ::testing::HasSubstr;
-
-constexpr int32_t kHiddenDim = 8;
-// Long enough for any machine; no test waits for it to pass.
-constexpr absl::Duration kPatience = absl::Seconds(30);
-
-LinkIdentity IdentityOf(const std::string& node, uint64_t incarnation) {
-  return {.node = NodeId(node),
-          .incarnation = Incarnation(incarnation),
-          .recipe = {.model_id = ModelId("sha256:b8"),
-                     .numerics_id = NumericsId("cpu"),
-                     .plan_epoch = PlanEpoch(1)},
-          .hidden_dim = kHiddenDim};
-}
-
-StageBundle OneRow(uint64_t step, int32_t token_count = 1) {
-  StageBundle bundle;
-  bundle.rows.push_back({.key = {{SessionId(5), Epoch(1)}, StepIndex(step)},
-                         .position = 0,
-                         .token_count = token_count,
-                         .hop = 1,
-                         .budget = absl::Seconds(9),
-                         .flags = kRowWantsLogits});
-  std::shared_ptr<Buffer> hidden = Buffer::Allocate(token_count * kHiddenDim * sizeof(float));
-  for (float& x : hidden->floats()) x = static_cast<float>(step) + 0.25F;
-  bundle.hidden = std::move(hidden);
-  return bundle;
-}
-
-struct Arrival {
-  std::shared_ptr<LinkHandle> from;
-  uint64_t sequence = 0;
-  StageBundle bundle;
-};
-
-// Node "b", which takes what comes and answers what the test says.
-class Receiver {
- public:
-  explicit Receiver(const LinkWindow& window = {}, const LinkLimits& limits = {}) {
-    ShardEvents events;
-    events.identity = [] { return IdentityOf("b", 2); };
-    events.on_open = [](OpenAttempt, auto reply) { reply(OpenReply{}); };
-    events.on_fence = [](const FenceOrder&, auto reply) { reply(FenceReply{}); };
-    events.on_link_opened = [](std::shared_ptr<LinkHandle>) {};
-    events.on_bundle = [this](std::shared_ptr<LinkHandle> from, uint64_t sequence,
-                              StageBundle bundle) {
-      EXPECT_TRUE(arrivals.TryPost(Arrival{std::move(from), sequence, std::move(bundle)}));
-    };
-    events.on_link_closed = [this](std::shared_ptr<LinkHandle> link) {
-      EXPECT_TRUE(closed.TryPost(std::move(link)));
-    };
-    HeadEvents head;
-    head.on_run = [](RunRequest, std::shared_ptr<RunStream> stream) {
-      stream->Fail(absl::UnimplementedError(""));
-    };
-    head.on_run_closed = [](AttemptKey, std::shared_ptr<RunStream>) {};
-    server = NodeServer::Start("127.0.0.1:0", events, head, limits, window).value();
-  }
-
-  Mailbox<Arrival> arrivals{1024};
-  Mailbox<std::shared_ptr<LinkHandle>> closed{1024};
-  std::unique_ptr<NodeServer> server;
-};
-
-// Node "a".
-class Sender {
- public:
-  explicit Sender(const Receiver& to, LinkIdentity self = IdentityOf("a", 1))
-      : Sender(to, MakeHello(self, {NodeId("b"), Incarnation(2)})) {}
-
-  Sender(const Receiver& to, v1::LinkHello hello, size_t waiting_max = 64) {
-    LinkClientEvents events;
-    events.on_row_failure = [this](RowFailure failure) {
-      EXPECT_TRUE(failures.TryPost(std::move(failure)));
-    };
-    events.on_lost = [this](absl::Status status) { EXPECT_TRUE(lost.TryPost(std::move(status))); };
-    link = std::make_unique<LinkClient>(LinkClientOptions{.peer = {NodeId("b"), Incarnation(2)},
-                                                          .address = to.server->address(),
-                                                          .hello = std::move(hello),
-                                                          .hidden_dim = kHiddenDim,
-                                                          .bundles_waiting_max = waiting_max,
-                                                          .pause_min = absl::Milliseconds(1),
-                                                          .pause_max = absl::Milliseconds(1)},
-                                        std::move(events), SystemClock(), &calls);
-  }
-
-  ~Sender() {
-    link.reset();
-    EXPECT_TRUE(calls.AwaitZero(kPatience));
-  }
-
-  // Sends until the link dials again. The pause after a loss is one millisecond.
-  absl::Status SendAfterPause(uint64_t step) {
-    const Instant give_up = SystemClock()->Now() + kPatience;
-    absl::Status status = link->Send(OneRow(step));
-    while (!status.ok() && SystemClock()->Now() < give_up) status = link->Send(OneRow(step));
-    return status;
-  }
-
-  CallCounter calls;
-  Mailbox<RowFailure> failures{64};
-  Mailbox<absl::Status> lost{64};
-  std::unique_ptr<LinkClient> link;
-};
-
-// A peer that writes whatever bytes it likes, one operation at a time.
-class RawPeer {
- public:
-  explicit RawPeer(const Receiver& to)
-      : stub_(grpc::CreateChannel(to.server->address(), grpc::InsecureChannelCredentials())),
-        stream_(stub_.PrepareCall(&context_, "/shardline.v1.Shard/Link", &queue_)) {
-    stream_->StartCall(nullptr);
-    Await();
-  }
-
-  ~RawPeer() {
-    context_.TryCancel();
-    queue_.Shutdown();
-    void* tag = nullptr;
-    bool ok = false;
-    while (queue_.Next(&tag, &ok)) {
-    }
-  }
-
-  bool Write(const grpc::ByteBuffer& bytes) {
-    stream_->Write(bytes, nullptr);
-    return Await();
-  }
-
-  bool Write(const std::string& bytes) {
-    const grpc::Slice slice(bytes);
-    return Write(grpc::ByteBuffer(&slice, 1));
-  }
-
-  void WritesDone() {
-    stream_->WritesDone(nullptr);
-    Await();
-  }
-
-  // The next signal; an empty one at the end.
-  v1::LinkSignal Read() {
-    v1::LinkSignal signal;
-    stream_->Read(&signal, nullptr);
-    if (!Await()) signal.Clear();
-    return signal;
-  }
-
-  grpc::Status Finish() {
-    grpc::Status status;
-    stream_->Finish(&status, nullptr);
-    Await();
-    return status;
-  }
-
-  void SayHello() {
-    ASSERT_TRUE(Write(EncodeHello(MakeHello(IdentityOf("a", 1), {NodeId("b"), Incarnation(2)}))));
-    ASSERT_EQ(Read().signal_case(), v1::LinkSignal::kWelcome);
-  }
-
-  // The refusal that ends the stream, and a clean end.
-  absl::Status ExpectRefusal() {
-    const v1::LinkSignal signal = Read();
-    EXPECT_EQ(signal.signal_case(), v1::LinkSignal::kRefusal);
-    EXPECT_EQ(Read().signal_case(), v1::LinkSignal::SIGNAL_NOT_SET);
-    EXPECT_TRUE(Finish().ok());
-    return FromProto(signal.refusal());
-  }
-
- private:
-  bool Await() {
-    void* tag = nullptr;
-    bool ok = false;
-    // An answer that never comes is a failure that says so, not a test that hangs.
-    if (queue_.AsyncNext(&tag, &ok, GrpcDeadline(kPatience)) == grpc::CompletionQueue::TIMEOUT) {
-      ADD_FAILURE() << "no answer from the other end";
-      context_.TryCancel();
-      return queue_.Next(&tag, &ok) && ok;
-    }
-    return ok;
-  }
-
-  grpc::CompletionQueue queue_;
-  grpc::ClientContext context_;
-  grpc::TemplatedGenericStub<grpc::ByteBuffer, v1::LinkSignal> stub_;
-  std::unique_ptr<grpc::ClientAsyncReaderWriter<grpc::ByteBuffer, v1::LinkSignal>> stream_;
-};
-
-LinkBundle Numbered(uint64_t sequence) {
-  LinkBundle bundle = ToLinkBundle(OneRow(sequence), kHiddenDim);
-  bundle.sequence = sequence;
-  return bundle;
-}
-
-void ExpectAlive(const Receiver& receiver) {
-  RawPeer peer(receiver);
-  peer.SayHello();
-}
 
 TEST(Link, BundlesArriveInOrderAndWhole) {
   Receiver receiver;
@@ -241,6 +45,7 @@ TEST(Link, BundlesArriveInOrderAndWhole) {
     EXPECT_EQ(arrival->bundle.rows[0].hop, 1U);
     EXPECT_EQ(arrival->bundle.rows[0].budget, absl::Seconds(9));
     EXPECT_EQ(arrival->bundle.rows[0].flags, kRowWantsLogits);
+    EXPECT_EQ(arrival->bundle.rows[0].chain, 77 + step);
     ASSERT_EQ(arrival->bundle.hidden->size(), want.hidden->size());
     EXPECT_EQ(std::memcmp(arrival->bundle.hidden->data(), want.hidden->data(), want.hidden->size()),
               0);
@@ -462,7 +267,10 @@ TEST(Link, ALossIsReportedOnceAndTheNextBundleDialsAgain) {
   EXPECT_EQ(FailureKindOf(*lost), FailureKind::kWorkerDeath);
   EXPECT_EQ(FailureDetailOf(*lost).node, NodeId("b"));
 
-  ASSERT_TRUE(sender.SendAfterPause(1).ok());
+  // What is sent before the owner has heard of the loss is lost with the rest.
+  ASSERT_TRUE(sender.link->Send(OneRow(9)).ok());
+  sender.link->HearLoss();
+  ASSERT_TRUE(sender.link->Send(OneRow(1)).ok());
   const std::optional<Arrival> again = receiver.arrivals.Take(kPatience);
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->sequence, 1U);
@@ -484,7 +292,8 @@ TEST(Link, AServerThatDiesIsAStreamReset) {
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(FailureKindOf(*lost), FailureKind::kStreamReset);
   // Dialling a dead address fails the same way.
-  ASSERT_TRUE(sender.SendAfterPause(1).ok());
+  sender.link->HearLoss();
+  ASSERT_TRUE(sender.link->Send(OneRow(1)).ok());
   const std::optional<absl::Status> again = sender.lost.Take(kPatience);
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(FailureKindOf(*again), FailureKind::kStreamReset);
