@@ -181,6 +181,7 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
   const StagePeer next{.node = NodeId("b"), .incarnation = Incarnation(1)};
   uint64_t refused = 0;
   uint64_t committed = 0;
+  uint64_t doubted = 0;
   for (int round = 0; round < 300; ++round) {
     const auto spoil = [&](uint64_t value) {
       return random() % 8 == 0 ? kEdges[random() % 10] : value;
@@ -229,8 +230,19 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
                                   StepIndex(spoil(steps[session]))},
                           .status = absl::OkStatus()},
                          kNow);
+      if (random() % 8 == 0) {
+        stage.OnLinkLost(next, MakeFailure(FailureKind::kStreamReset, "cut"), kNow);
+      }
+      if (random() % 8 == 0) stage.OnLinkUp(next, kNow);
+      const AttemptKey asked{SessionId(spoil(session)), Epoch(spoil(epochs[session]))};
+      stage.OnInspect(next, {{.key = asked}}, kNow);
+      stage.OnInspectReply(
+          next,
+          {{.key = asked, .step_next = StepIndex(spoil(steps[session])), .chain = spoil(random())}},
+          kNow);
       StageActions actions = stage.TakeActions();
       refused += actions.refusals.size();
+      doubted += stage.attempts_doubted();
       for (ComputeJob& job : actions.jobs) jobs.push_back(std::move(job));
       while (!jobs.empty() && random() % 4 != 0) {
         stage.OnComputeDone(DoneOf(jobs.back()), kNow);
@@ -245,11 +257,13 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
     }
     committed += stage.stats().rows_committed;
     stage.CloseAll(kNow);
+    ASSERT_EQ(stage.attempts_doubted(), 0U) << "round " << round;
     for (const ComputeJob& job : jobs) stage.OnComputeDone(DoneOf(job), kNow);
     ASSERT_EQ(stage.kv().pages_free(), options.pages_total) << "round " << round;
   }
   EXPECT_GT(refused, 1000U);
   EXPECT_GT(committed, 1000U) << "the storm must reach the inside";
+  EXPECT_GT(doubted, 1000U);
 }
 
 }  // namespace
