@@ -249,33 +249,35 @@ void ModelLoads::Replan(const RouteActions::Replan& ask) {
   if (!placed.ok()) return RefuseReplan(ask.model, ask.plan, placed.status());
   LogInfo("placed again", {{"model", ask.model}, {"placement", placed->explanation}});
   entry.next = placed->plan;
-  world_.store->Run(
-      [text = SerializeModelPlan(placed->plan), term = world_.term](Store& store) {
-        return store.CreatePlan(term, text);
-      },
-      [this, name = ask.model, load = entry.load, in_force = ask.plan](
-          absl::StatusOr<PlanEpoch> epoch) { OnReplanStored(name, load, in_force, epoch); });
+  world_.store->Run([text = SerializeModelPlan(placed->plan),
+                     term = world_.term](Store& store) { return store.CreatePlan(term, text); },
+                    [this, name = ask.model, load = entry.load, in_force = ask.plan,
+                     next = std::move(placed->plan)](absl::StatusOr<PlanEpoch> epoch) mutable {
+                      OnReplanStored(name, load, in_force, std::move(next), epoch);
+                    });
 }
 
 void ModelLoads::OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force,
-                                absl::StatusOr<PlanEpoch> epoch) {
+                                ModelPlan next, absl::StatusOr<PlanEpoch> epoch) {
   Entry* entry = FindLoad(name, load);
   if (entry == nullptr) {
     if (epoch.ok()) Forget(*epoch);
     return;
   }
-  ModelPlan next = *std::exchange(entry->next, std::nullopt);
+  entry->next.reset();
   if (!epoch.ok()) return RefuseReplan(name, in_force, epoch.status());
   next.plan.epoch = *epoch;
   const absl::Status taken = routes_.OnReplan(next.plan, world_.clock->Now());
   if (!taken.ok()) {
     Forget(*epoch);
-    return RefuseReplan(name, in_force, taken);
+    if (FailureKindOf(taken) != FailureKind::kStaleEpoch) RefuseReplan(name, in_force, taken);
+    return;
   }
+  const PlanEpoch old = entry->plan->plan.epoch;
   entry->plan = std::move(next);
   Serve(name, *entry);
-  Forget(in_force);
-  LogInfo("plan replaced", {{"model", name}, {"old", in_force}, {"plan", *epoch}});
+  Forget(old);
+  LogInfo("plan replaced", {{"model", name}, {"old", old}, {"plan", *epoch}});
 }
 
 void ModelLoads::RefuseReplan(const std::string& name, PlanEpoch in_force,

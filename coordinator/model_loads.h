@@ -119,7 +119,7 @@ class ModelLoads {
   void Serve(const std::string& name, const Entry& entry) ABSL_LOCKS_EXCLUDED(mu_);
   void Forget(PlanEpoch epoch);
   void Replan(const RouteActions::Replan& ask);
-  void OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force,
+  void OnReplanStored(const std::string& name, uint64_t load, PlanEpoch in_force, ModelPlan next,
                       absl::StatusOr<PlanEpoch> epoch);
   void RefuseReplan(const std::string& name, PlanEpoch in_force, const absl::Status& why);
   void TryWaiting();

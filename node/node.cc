@@ -403,7 +403,8 @@ void Node::KeepShard(ShardOrder order) {
   LogInfo("shard kept", {{"layers", order.layers.ToString()}, {"plan_epoch", order.plan_epoch}});
   wanted_ = std::move(order);
   if (!held_) return ReportShard(ReportOf(*wanted_, v1::SHARD_STATE_LOADING));
-  EndLife("another plan is in force");
+  // Nobody is to blame, and the node is no suspect: only its KV is gone.
+  EndLife(MakeFailure(FailureKind::kCacheMiss, "another plan is in force"));
   StartLife();
   ReportLoaded();
 }
@@ -471,9 +472,13 @@ void Node::StartLife() {
 }
 
 void Node::EndLife(const std::string& reason) {
+  EndLife(MakeFailure({.kind = FailureKind::kWorkerDeath, .node = options_.node_id}, reason));
+}
+
+void Node::EndLife(const absl::Status& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
-  loop_->End(MakeFailure({.kind = FailureKind::kWorkerDeath, .node = options_.node_id}, reason));
+  loop_->End(reason);
   loop_.reset();
 }
 

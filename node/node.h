@@ -104,6 +104,7 @@ class Node {
   void OnLoadFailed(const absl::Status& status);
   void StartLife();
   void EndLife(const std::string& reason);
+  void EndLife(const absl::Status& reason);
   // Stops loading, and hands what was loaded back to be freed.
   void DropShard(const std::string& reason);
 

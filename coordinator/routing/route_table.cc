@@ -287,11 +287,10 @@ void RouteTable::StartLife(const NodeId& node) {
   }
 }
 
+// Whoever comes back may not come alone: a little patience saves the others from loading all.
 void RouteTable::RetryReplans(Instant now) {
   for (auto& [name, model] : models_) {
-    if (model.replan_at <= now) continue;
-    model.replan_at = now;
-    Settle(model, now);
+    model.replan_at = std::min(model.replan_at, now + options_.replan_after);
   }
 }
 

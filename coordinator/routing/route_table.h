@@ -148,7 +148,7 @@ class RouteTable {
   // The answer to Replan: `plan` takes the place of the one in force. kStaleEpoch, and nothing
   // happens, when that is not wanted any more; kInvalidRequest as OnPlan.
   absl::Status OnReplan(const Plan& plan, Instant now);
-  // Asked again when a node joins or a model is unloaded, or after `replan_retry`.
+  // Asked again `replan_after` a node has joined or a model was unloaded, or after `replan_retry`.
   void OnReplanRefused(const std::string& model, PlanEpoch in_force, const std::string& reason,
                        Instant now);
 

@@ -492,10 +492,21 @@ TEST(Node, AnotherPlanWithTheSameShardsReadsNothingAndGivesTheSameTokens) {
   ring.Load();
   const Answer before = ring.Run(1, 12);
   ASSERT_EQ(ring.loader().reads(), 3);
-  // An attempt of the old plan does not outlive it.
+  // An attempt of the old plan does not outlive it, and nobody is blamed.
+  ring.loader().device(0).Close();
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(ring.Open(i, 2).ok());
+  grpc::ClientContext context;
+  const auto reader = ring.HeadStub()->RunAttempt(&context, ring.RunRequestFor(2, 50));
+  ring.loader().device(0).AwaitEntered();
   ring.PlanAnew();
   ring.AwaitLoaded();
+  v1::RunAttemptEvent event;
+  while (reader->Read(&event)) {
+  }
+  const absl::Status cut = FromGrpcStatus(reader->Finish());
+  EXPECT_EQ(FailureKindOf(cut), FailureKind::kCacheMiss) << cut;
+  EXPECT_TRUE(FailureDetailOf(cut).node.empty()) << cut;
+  ring.loader().device(0).Open();
   for (int i = 0; i < 3; ++i) ring.coordinator().AwaitAllPagesFree(Ring::NameOf(i));
   const Answer after = ring.Run(3, 12);
   EXPECT_TRUE(after.status.ok()) << after.status.error_message();

@@ -119,12 +119,27 @@ TEST_F(ReplanTest, ARefusalIsShownAndAskedAgainWhenANodeJoins) {
   world_.Advance(absl::Seconds(2));
   EXPECT_THAT(world_.replans, SizeIs(1));
   world_.Join("c");
-  world_.Settle();
+  world_.Advance(absl::Seconds(1));
   EXPECT_THAT(world_.replans, SizeIs(2));
   // And without anybody joining, now and then.
   world_.table.OnReplanRefused("qwen3", PlanEpoch(1), "no", world_.now);
   world_.Advance(absl::Seconds(10));
   EXPECT_THAT(world_.replans, SizeIs(3));
+}
+
+TEST_F(ReplanTest, WhenAllComeBackOneByOneTheFirstIsNotGivenEverything) {
+  Serve(PlanOf(1, {{"a"}, {"b"}, {"c"}}));
+  for (const char* node : {"a", "b", "c"}) world_.Lose(node);
+  world_.Advance(absl::Seconds(1));
+  world_.table.OnReplanRefused("qwen3", PlanEpoch(1), "no node is ready", world_.now);
+  world_.Advance(absl::Seconds(4));
+  world_.replans.clear();
+  for (const char* node : {"a", "b", "c"}) {
+    world_.Join(node);
+    world_.Advance(absl::Milliseconds(300));
+  }
+  EXPECT_THAT(world_.replans, IsEmpty());
+  EXPECT_EQ(world_.State(), ModelState::kReady);
 }
 
 TEST_F(ReplanTest, AnotherNodeLostOnTheWayStartsOver) {

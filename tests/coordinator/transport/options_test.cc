@@ -45,6 +45,9 @@ TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
   command = Parse({"--heartbeat", "1s", "--lease", "1s"});
   EXPECT_EQ(command.exit_code, 2);
   EXPECT_THAT(command.text, HasSubstr("twice"));
+  command = Parse({"--replan-after", "-1s"});
+  EXPECT_EQ(command.exit_code, 2);
+  EXPECT_THAT(command.text, HasSubstr("--replan-after"));
   EXPECT_EQ(Parse({"--frobnicate"}).exit_code, 2);
   EXPECT_EQ(Parse({"--listen", "nowhere"}).exit_code, 2);
   EXPECT_EQ(Parse({"--config", "/nonexistent/x.yaml"}).exit_code, 2);
@@ -64,6 +67,10 @@ TEST(CoordinatorOptions, ARestoreIsAskedForByHandAlone) {
   const CoordinatorCommand command = Parse({"--config", path.c_str()});
   EXPECT_EQ(command.exit_code, 2);
   EXPECT_THAT(command.text, HasSubstr("restore"));
+
+TEST(CoordinatorOptions, ReplanningIsSwitchedOffByWaitingForEver) {
+  EXPECT_EQ(Parse({}).options.replan_after, absl::Seconds(1));
+  EXPECT_EQ(Parse({"--replan-after", "inf"}).options.replan_after, absl::InfiniteDuration());
 }
 
 TEST(CoordinatorOptions, HelpShowsAnExample) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/store/sqlite_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/coordinator/transport/fake_node.h"
@@ -54,7 +55,10 @@ class ReplanTest : public ::testing::Test {
 
 TEST_F(ReplanTest, AReplicaTakesOverAtOnce) {
   StartWith({&a_, &b_, &c_, &d_});
-  ASSERT_THAT(cluster_.LoadReplicas(2, 2), IsOk());
+  v1::LoadModelRequest request;
+  request.set_shards(2);
+  request.set_replicas(2);
+  ASSERT_THAT(cluster_.LoadAs(request), IsOk());
   ASSERT_TRUE(cluster_.WaitUntil([](const v1::ClusterStatus& s) { return s.healthy(); }));
   EXPECT_THAT(Map(), UnorderedElementsAre("node-a 0-2", "node-c 0-2", "node-b 2-4", "node-d 2-4"));
   a_.Leave();
@@ -129,6 +133,47 @@ TEST_F(ReplanTest, WithoutRoomTheModelWaitsWithTheArithmeticUntilANodeJoins) {
   c_.Join(cluster_.port());
   ASSERT_TRUE(WaitUntilReadyUnder(2));
   EXPECT_EQ(cluster_.Generate("hi").text, "hello");
+}
+
+TEST_F(ReplanTest, ARestartedCoordinatorTakesUpEveryModel) {
+  StartWith({&a_, &b_});
+  for (const char* name : {"one", "two"}) {
+    v1::LoadModelRequest request;
+    request.set_name(name);
+    ASSERT_THAT(cluster_.LoadAs(request), IsOk());
+  }
+  a_.Leave();
+  b_.Leave();
+  cluster_.Stop();
+  ASSERT_THAT(cluster_.Start(), IsOk());
+  a_.Rejoin(cluster_.port());
+  b_.Rejoin(cluster_.port());
+  const auto both_ready = [](const v1::ClusterStatus& status) {
+    return status.models_size() == 2 &&
+           std::all_of(status.models().begin(), status.models().end(),
+                       [](const auto& model) { return model.state() == v1::MODEL_STATE_READY; });
+  };
+  EXPECT_TRUE(cluster_.WaitUntil(both_ready)) << cluster_.Status().DebugString();
+  EXPECT_EQ(a_.loads().size() + b_.loads().size(), 2u);
+}
+
+TEST_F(ReplanTest, OfTwoPlansOfOneModelInTheStoreTheNewerIsTakenUpAndTheOtherForgotten) {
+  StartWith({&a_});
+  ASSERT_THAT(cluster_.Load(1), IsOk());
+  a_.Leave();
+  cluster_.Stop();
+  {  // It died after storing another plan, before forgetting this one.
+    std::unique_ptr<Store> store = *OpenSqliteStore(cluster_.store_path());
+    const Term term = *store->BeginTerm();
+    const std::string text = store->Plans()->at(0).text;
+    ASSERT_EQ(*store->CreatePlan(term, text), PlanEpoch(2));
+  }
+  ASSERT_THAT(cluster_.Start(), IsOk());
+  a_.Rejoin(cluster_.port());
+  ASSERT_TRUE(WaitUntilReadyUnder(2));
+  cluster_.Stop();
+  std::unique_ptr<Store> store = *OpenSqliteStore(cluster_.store_path());
+  EXPECT_EQ(store->Plans()->size(), 1u);
 }
 
 TEST_F(ReplanTest, ARestartedCoordinatorServesByTheNewPlan) {

@@ -90,11 +90,8 @@ absl::Status TestCluster::Load(uint32_t shards, std::vector<v1::LoadModelEvent>*
   return FromGrpcStatus(reader->Finish());
 }
 
-absl::Status TestCluster::LoadReplicas(uint32_t shards, uint32_t replicas) {
-  v1::LoadModelRequest request;
+absl::Status TestCluster::LoadAs(v1::LoadModelRequest request) {
   request.set_path(model_path_);
-  request.set_shards(shards);
-  request.set_replicas(replicas);
   grpc::ClientContext context;
   const auto reader = stubs_->admin->LoadModel(&context, request);
   v1::LoadModelEvent event;

@@ -43,6 +43,8 @@ class TestCluster {
   // Before Start.
   CoordinatorOptions& options() { return options_; }
   const std::string& model_path() const { return model_path_; }
+  // While it is stopped.
+  std::string store_path() const { return options_.data_dir + "/coordinator.db"; }
 
   absl::Status Start();
   void Stop();
@@ -50,7 +52,8 @@ class TestCluster {
 
   // Loads the tiny model over `shards` nodes and waits for the end.
   absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);
-  absl::Status LoadReplicas(uint32_t shards, uint32_t replicas);
+  // The same with any other wish. The path is filled in.
+  absl::Status LoadAs(v1::LoadModelRequest request);
   absl::Status Unload(const std::string& name);
 
   Answer Generate(const v1::GenerateRequest& request);
