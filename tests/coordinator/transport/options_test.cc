@@ -67,6 +67,7 @@ TEST(CoordinatorOptions, ARestoreIsAskedForByHandAlone) {
   const CoordinatorCommand command = Parse({"--config", path.c_str()});
   EXPECT_EQ(command.exit_code, 2);
   EXPECT_THAT(command.text, HasSubstr("restore"));
+}
 
 TEST(CoordinatorOptions, ReplanningIsSwitchedOffByWaitingForEver) {
   EXPECT_EQ(Parse({}).options.replan_after, absl::Seconds(1));
