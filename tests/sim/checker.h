@@ -179,10 +179,12 @@ class Checker {
     int32_t length = 0;              // Tokens of those.
     std::array<Arrived, 4> arrived;  // By step, the last ones.
 
-    Arrived& At(StepIndex step) {
+    // Null for a step so old that nothing is remembered of it.
+    Arrived* At(StepIndex step) {
       Arrived& slot = arrived[step.value() % arrived.size()];
+      if (slot.step > step.value()) return nullptr;
       if (slot.step != step.value()) slot = {.step = step.value()};
-      return slot;
+      return &slot;
     }
   };
   // One Join stream's proof of life, judged anew.

@@ -121,7 +121,9 @@ void Checker::OnRowsArrive(const SimNode& node, const StageBundle& bundle) {
   for (const BundleRow& row : bundle.rows) {
     const auto opened = opened_.find({node.number(), row.key.attempt});
     if (opened == opened_.end()) continue;
-    Arrived& arrived = opened->second.At(row.key.step);
+    Arrived* const known = opened->second.At(row.key.step);
+    if (known == nullptr) continue;
+    Arrived& arrived = *known;
     if (arrived.failed) came_again_ = node.stage()->stats().rows_in_flight_copies;
     arrived.row = row;
     arrived.deadline = std::max(arrived.deadline, node.Now() + row.budget);
@@ -163,7 +165,9 @@ void Checker::OnJobGiven(const SimNode& node, const ComputeJob& job) {
       Fail(13, absl::StrCat(where(), ": ", node.stage()->kv().LengthOf(key), " rows are visible, ",
                             open.length, " were computed"));
     }
-    Arrived& arrived = open.At(slice.key.step);
+    Arrived* const known = open.At(slice.key.step);
+    if (known == nullptr) continue;
+    Arrived& arrived = *known;
     const uint64_t digest = DigestOf(job, i);
     if (arrived.digest && *arrived.digest != digest) {
       Fail(14, absl::StrCat(where(), " runs with other content than before"));
@@ -198,7 +202,7 @@ void Checker::OnJobTaken(const SimNode& node, const ComputeJob& job, const Compu
                             node.id().value(), " counts as applied although it failed"));
     }
     if (!applied && node.stage()->kv().PagesOf(slice.key.attempt) > 0 && !good) {
-      opened->second.At(slice.key.step).failed = true;
+      if (Arrived* step = opened->second.At(slice.key.step)) step->failed = true;
     }
     if (!applied) continue;
     opened->second.step_next = slice.key.step.value() + 1;
@@ -220,7 +224,8 @@ void Checker::OnForward(const SimNode& node, const Forward& forward) {
                             " is sent on although it is fenced"));
       return;
     }
-    if (row.budget >= opened->second.At(row.key.step).budget) {
+    const Arrived* const arrived = opened->second.At(row.key.step);
+    if (arrived != nullptr && row.budget >= arrived->budget) {
       Fail(26, absl::StrCat(NameOf(key), " step ", row.key.step.value(), " at ", node.id().value(),
                             " is sent on with no less budget than it came with"));
     }

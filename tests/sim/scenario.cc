@@ -89,6 +89,7 @@ std::string Scenario::ToString() const {
   add("replicas", replicas, plain.replicas);
   add("resume", resume_ms, plain.resume_ms);
   add("capabilities", capabilities ? 1 : 0, 1);
+  add("linger", linger ? 1 : 0, 0);
   add("pages", kv_pages, plain.kv_pages);
   add("chunk", chunk_tokens_max, plain.chunk_tokens_max);
   add("ppm", clock_ppm, plain.clock_ppm);
@@ -127,6 +128,7 @@ absl::StatusOr<Scenario> Scenario::Parse(std::string_view text) {
       scenario.replicas = static_cast<int>(Take(words, "replicas", 1));
       scenario.resume_ms = static_cast<int>(Take(words, "resume", 1000));
       scenario.capabilities = Take(words, "capabilities", 1) != 0;
+      scenario.linger = Take(words, "linger", 0) != 0;
       if (scenario.stages < 1 || scenario.stages > kStagesMax || scenario.replicas < 1 ||
           scenario.stages * scenario.replicas > scenario.nodes) {
         return Bad(statement, "stages: 1 to 4, and not more than there are nodes");

@@ -86,6 +86,7 @@ struct Scenario {
   int replicas = 1;          // Nodes for each stage.
   int resume_ms = 1000;      // How long steps may stay in doubt; 0: links are never resumed.
   bool capabilities = true;  // Nodes check who signed an OPEN.
+  bool linger = false;       // Faults stay on after the last session has ended.
   int kv_pages = 16;
   int chunk_tokens_max = 8;
   int clock_ppm = 0;  // The nodes' clocks differ by up to this.

@@ -40,7 +40,7 @@ Fault DrawFault(Rng& rng, FaultKind kind, const Scenario& scenario) {
     case FaultKind::kNonFinite:
     case FaultKind::kMisshapen:
     case FaultKind::kDeviceLost:
-      fault.amount = rng.Between(1, 2);
+      fault.amount = rng.Chance(800) ? rng.Between(1, 2) : 12;
       fault.length = 0;
       break;
     case FaultKind::kCut:
@@ -102,7 +102,8 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.replicas = rng.Chance(150) && scenario.stages <= 2 ? 2 : 1;
   scenario.nodes = scenario.stages * scenario.replicas + (rng.Chance(400) ? 1 : 0);
   scenario.resume_ms = rng.Chance(200) ? 0 : 1000;
-  scenario.capabilities = !rng.Chance(100);
+  scenario.capabilities = !rng.Chance(200);
+  scenario.linger = rng.Chance(150);
   scenario.kv_pages = rng.Chance(200) ? 3 : 16;
   scenario.chunk_tokens_max = rng.Chance(500) ? 2 : 8;
   scenario.clock_ppm = rng.Chance(300) ? 500 : 0;

@@ -95,7 +95,8 @@ bool SimCoordinator::CarryOutSessions() {
   const SessionsActions actions = sessions_->TakeActions();
   if (actions.empty()) return false;
   for (const auto& action : actions.find_route) {
-    sessions_->OnRoute(action.request, routes_->RouteFor(action.model, action.avoid, Now()), Now());
+    sessions_->OnRoute(action.request, routes_->RouteAnyway(action.model, action.avoid, Now()),
+                       Now());
   }
   for (const auto& action : actions.grant) Grant(action);
   for (const auto& action : actions.fence) Fence(action);
@@ -103,9 +104,9 @@ bool SimCoordinator::CarryOutSessions() {
     const auto run = runs_.find(action.key);
     if (run == runs_.end()) continue;
     Stream* const stream = run->second;
-    cluster_->network.HangUp(stream, 0);
-    // The transport answers for the head.
-    After(0, [this, key = action.key, stream] {
+    // What is on its way may still come before the transport answers for the head.
+    After(context().rng.Between(0, 300) * kMicrosecond, [this, key = action.key, stream] {
+      cluster_->network.HangUp(stream, 0);
       OnRunEnd(stream, key, MakeFailure(FailureKind::kCancelled, "cancelled"), std::nullopt);
     });
   }
@@ -332,6 +333,14 @@ void SimCoordinator::Finish(const SessionsActions::Finish& action) {
         context().trace.Add(TraceKind::kFinish, number(), key.session.value(),
                             static_cast<uint64_t>(record.state));
         context().checker->OnFinished(*this, key, record, stored);
+        if (stored.ok() && context().rng.Chance(20)) {
+          // Whoever comes second, whatever it says, finds the record that stands.
+          AttemptRecord other = record;
+          other.state = AttemptState::kFailed;
+          other.kind = FailureKind::kWorkerDeath;
+          const auto again = store.FinishAttempt(term_, key, other, {});
+          context().checker->OnFinished(*this, key, other, again);
+        }
         return stored;
       },
       [this, key = action.key](const absl::StatusOr<AttemptRecord>& stored) {

@@ -30,6 +30,8 @@ class SimDevice {
   void SetSlowness(int64_t factor) { slowness_ = factor; }
   void Hang() { hung_ = true; }
   void Unhang();
+  // Its jobs are dropped, and it runs no other.
+  void Retire() { queue_.clear(); }
   // Of the jobs that end next.
   void SpoilNext(int count) { non_finite_ = count; }
   void MisshapeNext(int count) { misshapen_ = count; }

@@ -342,7 +342,9 @@ void SimNode::DropShard(const std::string& reason) {
   ++load_ticket_;
   EndLifeOfShard(reason);
   held_ = false;
-  device_.reset();
+  if (device_ == nullptr) return;
+  device_->Retire();
+  retired_.push_back(std::move(device_));
 }
 
 void SimNode::ServeOpen(const OpenAttempt& open,

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "coordinator/membership/node_facts.h"
 #include "coordinator/routing/route_table.h"
@@ -160,6 +161,7 @@ class SimNode final : public SimProcess {
   bool held_ = false;
   uint64_t load_ticket_ = 0;
   std::unique_ptr<SimDevice> device_;
+  std::vector<std::unique_ptr<SimDevice>> retired_;  // Events may still name them.
 
   // Of the Join stream.
   Stream* join_ = nullptr;

@@ -108,8 +108,9 @@ void SimNode::TakeForged(int64_t kind) {
                         .incarnation = incarnation_,
                         .capability = "forged"};
     if (!options_.capabilities) return;
+    const bool held = stage_->kv().PagesOf(target->open.key) > 0;
     ServeFence(order, [](const absl::StatusOr<FenceReply>&) {});
-    context().checker->OnForged(*this, stage_->kv().PagesOf(target->open.key) == 0);
+    context().checker->OnForged(*this, held && stage_->kv().PagesOf(target->open.key) == 0);
     return;
   }
   if (target->upstream.is_own_head() || !target->last) return;

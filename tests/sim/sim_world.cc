@@ -137,7 +137,8 @@ bool SimWorld::StepUntil(SimTime until, Done done) {
 void SimWorld::RunFaults() {
   while (sessions_asked_ < session_order_.size() || faults_applied_ < scenario_.faults.size() ||
          faults_active_ > 0) {
-    if (sessions_asked_ == session_order_.size() && AllOver()) break;
+    const bool all_over = sessions_asked_ == session_order_.size() && AllOver();
+    if (all_over && !(scenario_.linger && faults_active_ > 0)) break;
     if (!Step()) return;
   }
 }
