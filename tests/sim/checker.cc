@@ -59,7 +59,11 @@ void Checker::Fail(int invariant, std::string what) {
 }
 
 void Checker::OnTakeover(const SimCoordinator& coordinator, testing::MemoryStore& store) {
-  if (coordinator.term() > Term(1)) Count(Sometimes::kCoordinatorRestarted);
+  if (coordinator.term() > Term(1)) {
+    Count(Sometimes::kCoordinatorRestarted);
+    ++takeovers_;
+    deaths_.clear();
+  }
   const auto open = store.OpenAttempts();
   if (open.ok() && !open->empty()) {
     Fail(2, absl::StrCat(NameOf(open->front().key), " is open after a takeover"));

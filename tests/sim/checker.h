@@ -89,7 +89,7 @@ class Checker {
   // The ledger.
   void OnTakeover(const SimCoordinator& coordinator, testing::MemoryStore& store);
   void OnGranted(const SimCoordinator& coordinator, testing::MemoryStore& store,
-                 const RequestIdentity& identity, const AttemptGrant& grant,
+                 const RequestIdentity& identity, Instant deadline,
                  const absl::StatusOr<Admission>& admission);
   void OnFinished(const SimCoordinator& coordinator, const AttemptKey& key,
                   const AttemptRecord& asked, const absl::StatusOr<AttemptRecord>& stored);
@@ -214,7 +214,8 @@ class Checker {
   std::map<SessionId, Epoch> current_;
   std::map<std::pair<SessionId, Term>, Reign> reigns_;
   std::map<std::string, std::pair<SessionId, uint64_t>> keys_;  // Session and digest.
-  std::map<SessionId, int> deaths_;
+  std::map<SessionId, int> deaths_;  // Since the last takeover: they are not on record.
+  int takeovers_ = 0;
   absl::flat_hash_map<std::pair<int, SessionId>, Watermark> watermarks_;
   std::map<NodeAttempt, Opened> opened_;
   std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.

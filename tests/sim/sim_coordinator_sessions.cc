@@ -182,8 +182,9 @@ void SimCoordinator::Grant(const SessionsActions::Grant& action) {
   const auto payload = payloads_.find(action.request);
   const bool poisonous = payload != payloads_.end() && payload->second.words.poisonous;
   Store(
-      [this, grant, identity, poisonous, go_on = action.session.has_value()](
-          testing::MemoryStore& store) -> absl::StatusOr<Admission> {
+      [this, grant, identity, poisonous, deadline = Now() + action.budget,
+       go_on =
+           action.session.has_value()](testing::MemoryStore& store) -> absl::StatusOr<Admission> {
         absl::StatusOr<Admission> admission = Admission();
         if (!go_on) {
           admission = store.Admit(term_, grant, identity);
@@ -196,7 +197,7 @@ void SimCoordinator::Grant(const SessionsActions::Grant& action) {
         context().trace.Add(TraceKind::kGrant, number(),
                             admission.ok() ? admission->key.session.value() : 0,
                             admission.ok() ? admission->key.epoch.value() : 0);
-        context().checker->OnGranted(*this, store, identity, grant, admission);
+        context().checker->OnGranted(*this, store, identity, deadline, admission);
         if (admission.ok() && poisonous) cluster_->poisonous.insert(admission->key.session);
         return admission;
       },

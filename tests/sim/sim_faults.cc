@@ -168,8 +168,9 @@ void SimWorld::ApplyToCoordinator(const Fault& fault) {
     case FaultKind::kCrash:
       if (!coordinator->alive()) return;
       coordinator->Kill();
-      Undo(fault.length, [coordinator] {
-        if (!coordinator->alive()) coordinator->Start();
+      Undo(fault.length, [this, coordinator] {
+        // Unless another one has its disk by now.
+        if (!coordinator->alive() && cluster_.coordinator() == coordinator) coordinator->Start();
       });
       return;
     case FaultKind::kZombie:
