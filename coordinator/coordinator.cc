@@ -1,6 +1,7 @@
 #include "coordinator/coordinator.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <utility>
 
@@ -24,6 +25,13 @@ constexpr absl::Duration kProbeBudget = absl::Seconds(60);
 absl::Status Busy() {
   return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
                      "the coordinator is overloaded or shutting down");
+}
+
+// Nobody knows what the disk holds: clients come back to the next coordinator, which reads it anew.
+// An orderly end would be told from records that cannot be written.
+void StopAtOnce(const absl::Status& status) {
+  LogError("the store is broken; stopping at once", {{"status", status}});
+  std::_Exit(1);
 }
 
 // One greedy token behind one prompt token: what proves a ring.
@@ -72,7 +80,8 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
   SL_RETURN_IF_ERROR(options.Validate());
   SL_ASSIGN_OR_RETURN(DataDirLock lock, DataDirLock::Take(options.data_dir));
   const std::string path = (std::filesystem::path(options.data_dir) / "coordinator.db").string();
-  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store, OpenSqliteStore(path, {.clock = clock}));
+  SL_ASSIGN_OR_RETURN(std::unique_ptr<Store> store,
+                      OpenSqliteStore(path, {.clock = clock, .on_broken = StopAtOnce}));
   if (options.restore_term.has_value()) {
     SL_RETURN_IF_ERROR(store->RaiseGeneration(Term(*options.restore_term)));
     LogInfo("a restored store begins a new generation", {{"above_term", *options.restore_term}});
@@ -167,6 +176,11 @@ absl::Status Coordinator::Serve() {
   SL_ASSIGN_OR_RETURN(
       server_, CoordinatorServer::Start(options_.listen,
                                         {join_.service(), inference_.service(), admin_.service()}));
+  if (!options_.metrics_listen.empty()) {
+    SL_ASSIGN_OR_RETURN(metrics_,
+                        MetricsServer::Start(options_.metrics_listen, [this] { return Scrape(); }));
+    LogInfo("metrics", {{"listen", options_.metrics_listen}, {"port", metrics_->port()}});
+  }
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
@@ -189,6 +203,7 @@ void Coordinator::Shutdown() {
     idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), options_.drain);
   }
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
+  metrics_.reset();
   nodes_.Shutdown();
   if (timer_ != nullptr) timer_->Stop();
   store_.Stop();
@@ -391,7 +406,9 @@ bool Coordinator::CarryOutMembership() {
   for (const MembershipActions::PeerSilent& action : actions.silent) {
     LogWarning("a node does not hear its neighbour",
                {{"node", action.from.node}, {"neighbour", action.to.node}});
+    // Either end may be the sender of the link between them.
     models_.OnLinkSuspected(action.from.node, action.to.node);
+    models_.OnLinkSuspected(action.to.node, action.from.node);
   }
   return true;
 }

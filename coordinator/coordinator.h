@@ -9,12 +9,15 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/metrics/metrics_server.h"
 #include "coordinator/admin/admin_service.h"
+#include "coordinator/coordinator_metrics.h"
 #include "coordinator/coordinator_options.h"
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
@@ -41,6 +44,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   ~Coordinator() override;  // As Shutdown.
 
   int port() const { return server_->port(); }
+  // Of /metrics; 0 when it is off.
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
 
   // Ends every request with a reason, tells the nodes, and stops; bounded by `options.drain` and
   // a little. Once is enough.
@@ -82,6 +87,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   absl::Status Serving() const;
   void Refuse(JoinStreamId stream, const absl::Status& status);
   ClusterView View();
+  CoordinatorFigures Figures();
+
+  // On threads of the metrics server.
+  absl::StatusOr<std::vector<MetricFamily>> Scrape();
 
   // Constant after construction.
   const CoordinatorOptions options_;
@@ -115,7 +124,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<WakeTimer> timer_;
-  bool stopped_ = false;  // Shutdown is for one thread.
+  std::unique_ptr<MetricsServer> metrics_;  // When asked for.
+  bool stopped_ = false;                    // Shutdown is for one thread.
 };
 
 }  // namespace shardline

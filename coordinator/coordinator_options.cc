@@ -100,6 +100,10 @@ absl::Status CoordinatorOptions::Validate() const {
   if (listen.find(':') == std::string::npos) {
     return absl::InvalidArgumentError(absl::StrCat("--listen: \"", listen, "\" is not host:port"));
   }
+  if (!metrics_listen.empty() && metrics_listen.find(':') == std::string::npos) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--metrics-listen: \"", metrics_listen, "\" is not host:port"));
+  }
   if (data_dir.empty()) return absl::InvalidArgumentError("--data-dir is empty");
   if (restore_term.value_or(0) > kRestoreTermMax) {
     return absl::InvalidArgumentError(
@@ -149,6 +153,9 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--port-file", options.port_file,
                  "Write the address in force to this file or named pipe")
       ->type_name("FILE");
+  app.add_option("--metrics-listen", options.metrics_listen,
+                 "Serve /metrics to Prometheus here; port 0 takes a free one [off]")
+      ->type_name("HOST:PORT");
   app.add_option("--model", options.model, "GGUF file to load as soon as enough nodes joined")
       ->type_name("FILE");
   app.add_option("--model-name", options.model_name, "Its name for clients; else the file's");

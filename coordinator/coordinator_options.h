@@ -18,7 +18,8 @@ struct CoordinatorOptions {
   std::string data_dir = "shardline-coordinator";  // Holds the store; made if missing.
   // The store comes from a backup: a new generation of numbers begins, and a term above this one.
   std::optional<uint64_t> restore_term;
-  std::string port_file;  // The port in force is written here; or empty.
+  std::string port_file;       // The port in force is written here; or empty.
+  std::string metrics_listen;  // host:port of Prometheus' /metrics; empty: none.
 
   // Loaded at start, as soon as enough nodes have joined.
   std::string model;                // A GGUF file; empty: none.

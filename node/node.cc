@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "kernels/thread_pool.h"
 #include "node/capacity.h"
+#include "node/stage_figures.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/message_conversion.h"
 
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Node>> Node::Start(NodeOptions options, ShardLoad
   std::unique_ptr<Node> node(
       new Node(std::move(options), loader, clock, std::move(events), std::move(obeyed)));
   SL_RETURN_IF_ERROR(node->Listen());
+  SL_RETURN_IF_ERROR(node->ServeMetrics());
   node->Join();
   return node;
 }
@@ -104,6 +106,11 @@ void Node::StartPulses() {
       if (loop_ != nullptr) loop_->OnPeerLost(peer, reason);
     });
   };
+  events.on_recovered = [this](const StagePeer& peer) {
+    ToStrand([this, peer] {
+      if (loop_ != nullptr) loop_->OnPeerRecovered(peer);
+    });
+  };
   pulses_ = std::make_unique<PulseClient>(PulseOptions{}, std::move(events), clock_, &calls_);
 }
 
@@ -125,6 +132,7 @@ void Node::Join() {
 }
 
 Node::~Node() {
+  metrics_.reset();
   {
     absl::MutexLock lock(&mu_);
     reports_to_ = nullptr;
@@ -376,7 +384,8 @@ void Node::OnHeard(SessionId floor, uint64_t as_of, const std::vector<AttemptKey
   floor_ = std::max(floor_, floor);
   if (loop_ == nullptr) return;
   loop_->OnFloor(term_, floor_);
-  loop_->OnLiveAttempts(term_, as_of, live);
+  // 0 covers no OPEN at all.
+  if (as_of > 0) loop_->OnLiveAttempts(term_, as_of, live);
 }
 
 void Node::OnReplaced(const absl::Status& status) {
@@ -478,6 +487,7 @@ void Node::EndLife(const std::string& reason) {
 void Node::EndLife(const absl::Status& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
+  AddStage(loop_->stage_stats(), past_);
   loop_->End(reason);
   loop_.reset();
 }

@@ -15,14 +15,17 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
+#include "base/metrics/metrics_server.h"
 #include "base/strand.h"
 #include "node/courier.h"
 #include "node/loading_thread.h"
+#include "node/node_metrics.h"
 #include "node/node_options.h"
 #include "node/obeyed_term.h"
 #include "node/shard_loader.h"
@@ -57,6 +60,8 @@ class Node {
 
   // Where it listens.
   const std::string& address() const { return server_->address(); }
+  // Of /metrics; 0 when it is off.
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
 
  private:
   // What other threads say about this node. Copied in and out whole.
@@ -73,6 +78,7 @@ class Node {
        ObeyedTerm obeyed);
 
   absl::Status Listen();
+  absl::Status ServeMetrics();
   void Join();
   void StartPulses();
   void ToStrand(Strand::Task task);
@@ -105,6 +111,7 @@ class Node {
   void StartLife();
   void EndLife(const std::string& reason);
   void EndLife(const absl::Status& reason);
+  NodeFigures Figures() const;
   // Stops loading, and hands what was loaded back to be freed.
   void DropShard(const std::string& reason);
 
@@ -112,6 +119,8 @@ class Node {
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
   void ReportLoaded() ABSL_LOCKS_EXCLUDED(mu_);
+  // On threads of the metrics server.
+  absl::StatusOr<std::vector<MetricFamily>> Scrape();
   static v1::ShardReport ReportOf(const ShardOrder& order, v1::ShardState state);
 
   const NodeOptions options_;
@@ -128,6 +137,7 @@ class Node {
   uint64_t ticket_ = 0;               // Of the load, while it is loading.
   std::optional<LoadedShard> held_;
   std::shared_ptr<ShardLoop> loop_;  // While a shard is held.
+  NodeFigures past_;                 // Of the lives before this one.
 
   mutable absl::Mutex mu_;
   Facts facts_ ABSL_GUARDED_BY(mu_);
@@ -147,6 +157,7 @@ class Node {
   std::unique_ptr<PulseClient> pulses_;
   std::unique_ptr<NodeServer> server_;
   std::unique_ptr<CoordinatorClient> coordinator_;
+  std::unique_ptr<MetricsServer> metrics_;  // When asked for.
 };
 
 }  // namespace shardline

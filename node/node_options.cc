@@ -65,7 +65,7 @@ struct RawOption {
   std::string text;
 };
 
-std::array<RawOption, 11> RawOptions() {
+std::array<RawOption, 12> RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
            {"advertise", "host:port that others reach this node by [what was bound]", ""},
            {"coordinator", "host:port of the coordinator [127.0.0.1:7070]", ""},
@@ -76,7 +76,8 @@ std::array<RawOption, 11> RawOptions() {
            {"threads", "compute threads [as many as the process may use]", ""},
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
-           {"port-file", "file that gets the bound address", ""}}};
+           {"port-file", "file that gets the bound address", ""},
+           {"metrics-listen", "host:port of /metrics for Prometheus; port 0 picks one [off]", ""}}};
 }
 
 std::string EnvironmentName(const std::string& flag) {
@@ -86,7 +87,7 @@ std::string EnvironmentName(const std::string& flag) {
 
 // Fills options that neither flag nor environment gave.
 absl::Status ApplyFile(const std::string& path, const CLI::App& app,
-                       std::array<RawOption, 11>& raw) {
+                       std::array<RawOption, 12>& raw) {
   YAML::Node file;
   // The one place where yaml-cpp may throw.
   try {
@@ -126,7 +127,7 @@ std::string DefaultDataDir() {
   return home == nullptr ? "" : absl::StrCat(home, "/.local/state/shardline-node");
 }
 
-absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 11>& raw) {
+absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 12>& raw) {
   NodeOptions options;
   options.data_dir = DefaultDataDir();
   options.memory_bytes =
@@ -141,6 +142,7 @@ absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 11>& raw) {
     if (option.name == "node-id") options.node_id = NodeId(text);
     if (option.name == "model-dir") options.model_dir = text;
     if (option.name == "port-file") options.port_file = text;
+    if (option.name == "metrics-listen") options.metrics_listen = text;
     if (option.name == "memory") {
       SL_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteSize(text));
     }
@@ -171,6 +173,9 @@ absl::Status CannotKeepId(const std::string& path) {
 absl::Status NodeOptions::Validate() const {
   SL_RETURN_IF_ERROR(CheckAddress("listen", listen));
   SL_RETURN_IF_ERROR(CheckAddress("coordinator", coordinator));
+  if (!metrics_listen.empty()) {
+    SL_RETURN_IF_ERROR(CheckAddress("metrics-listen", metrics_listen));
+  }
   if (!advertise.empty()) SL_RETURN_IF_ERROR(CheckAddress("advertise", advertise));
   if (!node_id.empty() && !IsValidNodeId(node_id.value())) {
     return Invalid(absl::StrCat("node-id: '", node_id.value(),
@@ -192,7 +197,7 @@ absl::StatusOr<NodeCommandLine> ParseNodeCommandLine(int argc, const char* const
   CLI::App app("Holds a range of a model's layers and computes them for sessions.");
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat("shardline-node ", std::string(kVersion)));
-  std::array<RawOption, 11> raw = RawOptions();
+  std::array<RawOption, 12> raw = RawOptions();
   for (RawOption& option : raw) {
     app.add_option("--" + option.name, option.text, option.help)
         ->envname(EnvironmentName(option.name));

@@ -24,7 +24,8 @@ struct NodeOptions {
   int32_t threads = 0;        // 0: as many as the process may use.
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
-  std::string port_file;  // Gets the bound address, for scripts.
+  std::string port_file;       // Gets the bound address, for scripts.
+  std::string metrics_listen;  // host:port of Prometheus' /metrics; empty: none.
 
   // kInvalidRequest, naming the field.
   absl::Status Validate() const;

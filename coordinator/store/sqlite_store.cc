@@ -24,7 +24,7 @@ class SqliteStore final : public Store {
  public:
   SqliteStore(std::unique_ptr<SqliteDb> db, const SqliteStoreOptions& options)
       : clock_(options.clock),
-        writer_(std::move(db), options.pages_max, options.unix_ms),
+        writer_(std::move(db), options.pages_max, options.unix_ms, options.on_broken),
         ledger_(&writer_),
         ages_(clock_->Now(), 0) {}
 

@@ -21,6 +21,8 @@ struct SqliteStoreOptions {
   const Clock* clock = nullptr;      // For ages of sessions; null: the system's. Outlives it.
   std::function<int64_t()> unix_ms;  // What records are stamped with; empty: the wall clock.
   std::string vfs;                   // SQLite's; empty: the system's.
+  // Called once, on the thread that writes, with the error that broke the store (StoreIsBroken).
+  std::function<void(const absl::Status&)> on_broken;
 };
 
 // Opens or creates the file; ":memory:" for a store that dies with its handle. Checks schema

@@ -15,8 +15,13 @@ constexpr int kCheckpointFrames = 1000;
 }  // namespace
 
 SqliteWriter::SqliteWriter(std::unique_ptr<SqliteDb> db, int64_t pages_max,
-                           std::function<int64_t()> unix_ms)
-    : db_(std::move(db)), pages_max_(pages_max), unix_ms_(std::move(unix_ms)), reserve_(db_.get()) {
+                           std::function<int64_t()> unix_ms,
+                           std::function<void(const absl::Status&)> on_broken)
+    : db_(std::move(db)),
+      pages_max_(pages_max),
+      unix_ms_(std::move(unix_ms)),
+      on_broken_(std::move(on_broken)),
+      reserve_(db_.get()) {
   LimitPages(pages_max_);
 }
 
@@ -31,6 +36,7 @@ absl::Status SqliteWriter::Noted(absl::Status status) {
       status.code(), absl::StrCat(status.message(), "; nothing more is written until a restart"));
   // The log may not be what was synced: it must not be copied into the file on the way out.
   db_->KeepLogOnClose();
+  if (on_broken_) on_broken_(status);
   return status;
 }
 

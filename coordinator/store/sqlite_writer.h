@@ -19,7 +19,8 @@ namespace shardline {
 class SqliteWriter {
  public:
   // `pages_max` limits the file for all but records; 0: the disk does.
-  SqliteWriter(std::unique_ptr<SqliteDb> db, int64_t pages_max, std::function<int64_t()> unix_ms);
+  SqliteWriter(std::unique_ptr<SqliteDb> db, int64_t pages_max, std::function<int64_t()> unix_ms,
+               std::function<void(const absl::Status&)> on_broken);
 
   // Runs `body` between BEGIN IMMEDIATE and COMMIT; anything but OK rolls back.
   absl::Status Write(const std::function<absl::Status()>& body);
@@ -61,6 +62,7 @@ class SqliteWriter {
   const std::unique_ptr<SqliteDb> db_;
   const int64_t pages_max_;
   const std::function<int64_t()> unix_ms_;
+  const std::function<void(const absl::Status&)> on_broken_;
   SqliteReserve reserve_;
   absl::Status broken_;
 };

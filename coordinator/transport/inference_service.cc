@@ -105,12 +105,26 @@ bool InferenceService::Send(RequestId request_id, v1::GenerateEvent event) {
 
 void InferenceService::End(RequestId request_id, const absl::Status& status) {
   const std::shared_ptr<Streams::Outbox> outbox = streams_->Find(request_id);
-  if (outbox != nullptr) outbox->End(ToGrpcStatus(status));
+  if (outbox == nullptr) return;
+  Count(status);
+  outbox->End(ToGrpcStatus(status));
 }
 
 void InferenceService::EndNow(RequestId request_id, const absl::Status& status) {
   const std::shared_ptr<Streams::Outbox> outbox = streams_->Find(request_id);
-  if (outbox != nullptr) outbox->EndNow(ToGrpcStatus(status));
+  if (outbox == nullptr) return;
+  Count(status);
+  outbox->EndNow(ToGrpcStatus(status));
+}
+
+void InferenceService::Count(const absl::Status& status) {
+  if (!status.ok()) ++failures_[static_cast<size_t>(FailureKindOf(status))];
+}
+
+KindCounts InferenceService::failures() const {
+  KindCounts counts = {};
+  for (size_t i = 0; i < counts.size(); ++i) counts[i] = failures_[i].load();
+  return counts;
 }
 
 grpc::Service* InferenceService::service() { return service_.get(); }

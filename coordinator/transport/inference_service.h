@@ -5,11 +5,17 @@
 // A shell. Every stream has a bounded queue of its own, so a client that does not read costs that
 // much memory and stops nobody: the sender is told "no" and ends the session.
 
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/failure.h"
+#include "base/metrics/metric.h"
 #include "coordinator/sessions/session_words.h"
 #include "shardline/v1/inference.pb.h"
 
@@ -44,6 +50,9 @@ class InferenceService {
   void End(RequestId request_id, const absl::Status& status);
   void EndNow(RequestId request_id, const absl::Status& status);
 
+  // What clients were told, by kind. Any thread.
+  KindCounts failures() const;
+
   grpc::Service* service();
 
  private:
@@ -51,8 +60,11 @@ class InferenceService {
   class Reactor;
   struct Streams;
 
+  void Count(const absl::Status& status);
+
   const std::shared_ptr<Streams> streams_;
   const std::unique_ptr<Service> service_;
+  std::array<std::atomic<uint64_t>, kFailureKindCount> failures_ = {};
 };
 
 }  // namespace shardline

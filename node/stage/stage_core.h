@@ -15,6 +15,7 @@
 // itself. Sans-IO and not thread-safe: one event and `now` go in on the loop thread, then
 // TakeActions() comes out.
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -74,6 +75,7 @@ struct StageStats {
   uint64_t rows_committed = 0;  // Rows of bundles: steps.
   uint64_t tokens_committed = 0;
   uint64_t rows_refused = 0;
+  std::array<uint64_t, kFailureKindCount> refusals = {};  // The same, by kind.
   uint64_t rows_replayed = 0;
   uint64_t rows_in_flight_copies = 0;
   uint64_t rows_discarded = 0;  // Computed, then found fenced or built on a failed step.

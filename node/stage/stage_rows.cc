@@ -37,6 +37,7 @@ const RouteStage& StageCore::DownstreamOf(const Attempt& attempt) const {
 }
 
 void StageCore::Refuse(const StagePeer& to, const StepKey& key, absl::Status status) {
+  ++stats_.refusals[static_cast<size_t>(FailureKindOf(status))];
   ++stats_.rows_refused;
   Tell(to, {.key = key, .status = std::move(status)});
 }

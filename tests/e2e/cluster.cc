@@ -12,6 +12,7 @@
 #include "absl/synchronization/notification.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/status_macros.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
 #include "proto/wire/grpc_deadline.h"
@@ -21,24 +22,22 @@ namespace {
 
 constexpr absl::Duration kStartTimeout = absl::Seconds(20);
 constexpr absl::Duration kStopTimeout = absl::Seconds(10);
+constexpr absl::Duration kAskTimeout = absl::Seconds(10);
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // A coordinator that comes back is found at once.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 250);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 }  // namespace
 
 Cluster::Cluster(const Options& options) : options_(options), directory_(MakeTestDirectory()) {
-  AddressPipe pipe(directory_, "coordinator.port");
-  coordinator_ = std::make_unique<Process>(Process::Options{
-      .argv = {BinaryPath("shardline-coordinator"), "--listen", "127.0.0.1:0", "--data-dir",
-               directory_ + "/coordinator", "--port-file", pipe.path()},
-      .environment = {},
-      .output_path = directory_ + "/coordinator.log"});
-  coordinator_address_ = pipe.Read(kStartTimeout);
-  SL_CHECK(!coordinator_address_.empty(), Logs());
+  StartCoordinator();
   const std::shared_ptr<grpc::Channel> channel = Connect(coordinator_address_);
   inference_ = v1::Inference::NewStub(channel);
   admin_ = v1::Admin::NewStub(channel);
@@ -72,11 +71,33 @@ Cluster::~Cluster() {
   if (failed) std::fprintf(stderr, "%s", Logs().c_str());
   nodes_.clear();
   coordinator_.reset();
-  if (!failed) std::filesystem::remove_all(directory_);
+  if (!failed && !keep_files_) std::filesystem::remove_all(directory_);
 }
 
 std::string Cluster::NodeName(int index) const {
   return absl::StrCat("node-", std::string(1, static_cast<char>('a' + index)));
+}
+
+void Cluster::StartCoordinator() {
+  AddressPipe pipe(directory_, "coordinator.port");
+  const std::string data_dir = options_.coordinator_data_dir.empty()
+                                   ? directory_ + "/coordinator"
+                                   : options_.coordinator_data_dir;
+  const std::string listen = coordinator_address_.empty() ? "127.0.0.1:0" : coordinator_address_;
+  std::vector<std::string> argv = {BinaryPath("shardline-coordinator"),
+                                   "--listen",
+                                   listen,
+                                   "--data-dir",
+                                   data_dir,
+                                   "--port-file",
+                                   pipe.path()};
+  argv.insert(argv.end(), options_.coordinator_arguments.begin(),
+              options_.coordinator_arguments.end());
+  coordinator_.reset();
+  coordinator_ = std::make_unique<Process>(Process::Options{
+      .argv = argv, .environment = {}, .output_path = directory_ + "/coordinator.log"});
+  coordinator_address_ = pipe.Read(kStartTimeout);
+  SL_CHECK(!coordinator_address_.empty(), Logs());
 }
 
 void Cluster::StartNode(int index) {
@@ -103,6 +124,7 @@ void Cluster::StartNode(int index) {
     argv.insert(argv.end(), {"--model-dir", absl::StrReplaceAll(options_.model_dir,
                                                                 {{"%d", std::to_string(index)}})});
   }
+  argv.insert(argv.end(), options_.node_arguments.begin(), options_.node_arguments.end());
   if (options_.proxied) argv.insert(argv.end(), {"--advertise", data_proxy(index).address()});
   auto& node = nodes_[static_cast<size_t>(index)];
   node.reset();
@@ -132,14 +154,19 @@ absl::Status Cluster::UnloadModel(const std::string& name) {
 }
 
 Answer Cluster::Generate(const v1::GenerateRequest& request,
-                         const std::function<void(int)>& on_token) {
+                         const std::function<void(int)>& on_token,
+                         const std::function<void(const v1::GenerateStarted&)>& on_started) {
   Answer answer;
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(absl::Minutes(3)));
   auto reader = inference_->Generate(&context, request);
   v1::GenerateEvent event;
   while (reader->Read(&event)) {
-    if (event.has_started()) answer.started = event.started();
+    if (event.has_started()) {
+      answer.started = event.started();
+      if (on_started) on_started(answer.started);
+    }
+    if (event.has_restarted()) answer.restarts.push_back(event.restarted());
     if (event.has_token()) {
       answer.tokens.push_back(event.token().token().token());
       answer.digests.push_back(event.token().token().logits_digest());
@@ -155,19 +182,51 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
   return answer;
 }
 
-v1::NodeList Cluster::ListNodes() {
+v1::TokenIds Cluster::Tokenize(const std::string& text) {
   grpc::ClientContext context;
-  v1::NodeList nodes;
-  const grpc::Status status = admin_->ListNodes(&context, v1::ListNodesRequest(), &nodes);
+  v1::TokenizeRequest request;
+  request.set_text(text);
+  v1::TokenizeReply reply;
+  const grpc::Status status = inference_->Tokenize(&context, request, &reply);
   SL_CHECK(status.ok(), status.error_message());
-  return nodes;
+  v1::TokenIds ids;
+  *ids.mutable_ids() = reply.ids();
+  return ids;
+}
+
+v1::ShardList Cluster::ListShards() {
+  grpc::ClientContext context;
+  v1::ShardList shards;
+  const grpc::Status status = admin_->ListShards(&context, v1::ListShardsRequest(), &shards);
+  SL_CHECK(status.ok(), status.error_message());
+  return shards;
+}
+
+v1::NodeList Cluster::ListNodes() {
+  absl::StatusOr<v1::NodeList> nodes = TryListNodes();
+  SL_CHECK(nodes.ok(), nodes.status().ToString());
+  return *std::move(nodes);
 }
 
 v1::ClusterStatus Cluster::Status() {
+  absl::StatusOr<v1::ClusterStatus> status = TryStatus();
+  SL_CHECK(status.ok(), status.status().ToString());
+  return *std::move(status);
+}
+
+absl::StatusOr<v1::NodeList> Cluster::TryListNodes() {
   grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(kAskTimeout));
+  v1::NodeList nodes;
+  SL_RETURN_IF_ERROR(FromGrpcStatus(admin_->ListNodes(&context, v1::ListNodesRequest(), &nodes)));
+  return nodes;
+}
+
+absl::StatusOr<v1::ClusterStatus> Cluster::TryStatus() {
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(kAskTimeout));
   v1::ClusterStatus reply;
-  const grpc::Status status = admin_->GetStatus(&context, v1::GetStatusRequest(), &reply);
-  SL_CHECK(status.ok(), status.error_message());
+  SL_RETURN_IF_ERROR(FromGrpcStatus(admin_->GetStatus(&context, v1::GetStatusRequest(), &reply)));
   return reply;
 }
 

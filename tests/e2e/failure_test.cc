@@ -1,5 +1,6 @@
-// A node that dies, freezes or is cut off ends the request with an error that names it; the rest
-// of the cluster lives on, and the next request works once the node is back.
+// While nobody may take over for a node that dies, freezes or is cut off, the request waits for it
+// and ends at its deadline with an error that names it; the rest of the cluster lives on, and the
+// next request works once the node is back. What a takeover looks like: failover_test.cc.
 
 #include <signal.h>
 
@@ -18,6 +19,18 @@ using ::testing::HasSubstr;
 
 // Heartbeat timeout of the defaults, plus what a loaded test machine may add.
 constexpr absl::Duration kNoticeMax = absl::Seconds(8);
+// Of requests whose node does not come back.
+constexpr absl::Duration kPatience = absl::Seconds(5);
+
+// A long answer, whose client waits only so long.
+v1::GenerateRequest Impatient() {
+  v1::GenerateRequest request = Greedy("The quick brown fox", 900);
+  request.set_deadline_ms(absl::ToInt64Milliseconds(kPatience));
+  return request;
+}
+
+// Nobody takes over the layers of a node that is away.
+const std::vector<std::string> kNoReplan = {"--replan-after", "inf"};
 
 class FailureTest : public ::testing::TestWithParam<int> {
  protected:
@@ -44,17 +57,17 @@ class FailureTest : public ::testing::TestWithParam<int> {
     return 0;
   }
 
-  // The error a client must see when the node of `stage` failed.
-  // `kind` also tells who noticed: the heartbeats or a broken stream, not the slower step timer.
+  // What a client must see when the node of `stage` failed and stayed away. `noticed` says how it
+  // was found out: by the heartbeats or a broken stream, not by the slower step timer.
   static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage,
-                          FailureKind kind) {
-    EXPECT_THAT(answer.status, FailsWith(kind));
+                          const std::string& noticed) {
+    EXPECT_THAT(answer.status, FailsWith(FailureKind::kDeadlineExceeded));
     EXPECT_FALSE(answer.end.has_value()) << "a failure must not look like an answer";
-    const FailureDetail detail = FailureDetailOf(answer.status);
-    EXPECT_EQ(detail.node.value(), cluster.NodeName(node)) << answer.status;
-    EXPECT_EQ(detail.layers, kRanges[stage]) << answer.status;
-    EXPECT_THAT(std::string(answer.status.message()), HasSubstr(cluster.NodeName(node)));
-    EXPECT_THAT(std::string(answer.status.message()), HasSubstr(kRanges[stage].ToString()));
+    const std::string message(answer.status.message());
+    EXPECT_THAT(message, HasSubstr("waiting for a route"));
+    EXPECT_THAT(message, HasSubstr(cluster.NodeName(node)));
+    EXPECT_THAT(message, HasSubstr(kRanges[stage].ToString()));
+    EXPECT_THAT(message, HasSubstr(noticed));
   }
 
   static void ExpectPagesReturn(Cluster& cluster, int except = -1) {
@@ -79,7 +92,7 @@ class FailureTest : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
-  Cluster cluster({.nodes = 3});
+  Cluster cluster({.nodes = 3, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -87,13 +100,13 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant killed;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     killed = SystemClock()->Now();
     cluster.node(victim).Signal(SIGKILL);
   });
   EXPECT_LT(SystemClock()->Now() - killed, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kWorkerDeath);
+  ExpectNames(cut, cluster, victim, stage, "stream reset");
   EXPECT_LT(cut.tokens.size(), 900u);
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
@@ -113,7 +126,7 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
 }
 
 TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
-  Cluster cluster({.nodes = 3});
+  Cluster cluster({.nodes = 3, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -121,13 +134,13 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant paused;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     paused = SystemClock()->Now();
     cluster.node(victim).Signal(SIGSTOP);
   });
   EXPECT_LT(SystemClock()->Now() - paused, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kHeartbeatLost);
+  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
 
@@ -140,7 +153,7 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
 }
 
 TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
-  Cluster cluster({.nodes = 3, .proxied = true});
+  Cluster cluster({.nodes = 3, .proxied = true, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -148,14 +161,14 @@ TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant cut_at;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();
     cluster.control_proxy(victim).Cut();
   });
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kHeartbeatLost);
+  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
   ExpectPagesReturn(cluster, victim);
 
   cluster.data_proxy(victim).Mend();
@@ -175,11 +188,11 @@ INSTANTIATE_TEST_SUITE_P(HeadMiddleLast, FailureTest, ::testing::Values(0, 1, 2)
 
 // Only the data path to a node is cut; both ends still reach the coordinator.
 TEST_F(FailureTest, ACutLinkEndsTheRequestInBoundedTime) {
-  Cluster cluster({.nodes = 3, .proxied = true});
+  Cluster cluster({.nodes = 3, .proxied = true, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const int victim = NodeOfStage(cluster, 1);
   Instant cut_at;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();

@@ -241,6 +241,7 @@ class Ring {
     request.mutable_route(index)->set_incarnation(incarnation);
     request.set_tokens_max(64);
     request.set_budget_ms(60'000);
+    request.set_open_seq(++opens_);
     request.set_capability(OpenCapability(FakeCoordinator::key(), request));
     if (index == 0) capabilities_[session] = request.capability();
     grpc::ClientContext context;
@@ -308,6 +309,7 @@ class Ring {
   std::vector<std::unique_ptr<Node>> nodes_;
   std::vector<v1::RouteStage> route_;
   std::vector<std::shared_ptr<grpc::Channel>> channels_;
+  uint64_t opens_ = 0;
   std::map<uint64_t, std::string> capabilities_;  // Of the head's OPENs, by session.
   std::string numerics_id_;
   uint64_t plan_epoch_ = 1;

@@ -102,6 +102,7 @@ void ShakyShell::WindDown() {
     Check();
   }
   Require(core_.idle(), "nothing is kept at the end");
+  Require(forgotten_.size() == requests_.size(), "every request is forgotten");
   Require(core_.running_count() == 0, "nobody waits at the end");
   Require(core_.NextWake() == Instant::InfiniteFuture(), "nothing wakes an idle core");
   for (const auto& [id, client] : clients_) Require(client.over, "every call has its end");
@@ -365,6 +366,9 @@ void ShakyShell::CarryOut(const SessionsActions& actions) {
   for (const auto& deliver : actions.deliver) TakeDeliver(deliver);
   for (const auto& finish : actions.finish) TakeFinish(finish);
   for (const auto& end : actions.end) TakeEnd(end);
+  for (const auto& forget : actions.forget) {
+    Require(forgotten_.insert(forget.request).second, "forgotten once");
+  }
 }
 
 void ShakyShell::TakeFence(const SessionsActions::Fence& fence) {

@@ -120,6 +120,7 @@ class ShakyShell {
   std::map<AttemptKey, Attempt> attempts_;
   std::vector<AttemptKey> granted_;
   std::map<std::string, SessionId> keys_;
+  std::set<RequestId> forgotten_;
   std::set<RequestId> refused_;  // A question of theirs for a route.
 
   // Out, and not answered.

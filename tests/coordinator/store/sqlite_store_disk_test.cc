@@ -261,5 +261,19 @@ TEST_F(DiskTest, ASlowDiskIsOnlySlow) {
   EXPECT_EQ(syncs - before, 2);  // A term and a grant.
 }
 
+TEST_F(DiskTest, WhatBreaksTheStoreIsToldOnce) {
+  std::vector<absl::Status> told;
+  auto store = OpenSqliteStore(
+      kPath, {.clock = &clock_, .vfs = disk_.name(), .on_broken = [&told](const absl::Status& why) {
+                told.push_back(why);
+              }});
+  ASSERT_TRUE(Live(**store).done);
+  EXPECT_THAT(told, IsEmpty());
+  disk_.FailAt(disk_.operations(), DiskFault::kSyncError);
+  EXPECT_FALSE(Live(**store).done);
+  EXPECT_FALSE(Live(**store).done);
+  EXPECT_THAT(told, ElementsAre(StatusHas(absl::StatusCode::kInternal, HasSubstr(kPath))));
+}
+
 }  // namespace
 }  // namespace shardline

@@ -49,6 +49,7 @@ class TestCluster {
   absl::Status Start();
   void Stop();
   int port() const { return coordinator_->port(); }
+  int metrics_port() const { return coordinator_->metrics_port(); }
 
   // Loads the tiny model over `shards` nodes and waits for the end.
   absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);

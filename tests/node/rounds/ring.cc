@@ -235,7 +235,7 @@ class Ring {
   }
 
   // The receiver shuts the older connections out before the sender hears that the new one stands.
-  void Dial(const Link& link) {
+  void Dial(Link link) {
     dials_.erase(link);
     StageCore& sender = *nodes_[link.first].stage;
     if (faults_.dials_fail && Pick(0, 1) == 0) {

@@ -118,8 +118,14 @@ TEST(StageCore, ChecksWhoMayRunAnAttempt) {
   StageCore stage(options);
   OpenAttempt open = OpenOf(options, 7, 3);
   open.term = Term(4);
+  open.capability = "signed";
   ASSERT_THAT(stage.Open(open, kNow), IsOk());
-  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1), ""), IsOk());
+  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1), "signed"), IsOk());
+  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1), "forged"),
+              FailsWith(FailureKind::kUnauthorised));
+  open.capability = "signed anew, for less budget";
+  ASSERT_THAT(stage.Open(open, kNow), IsOk());
+  EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(1), open.capability), IsOk());
   EXPECT_THAT(stage.CheckRun(open.key, Term(3), Incarnation(1), ""),
               FailsWith(FailureKind::kStaleEpoch));
   EXPECT_THAT(stage.CheckRun(open.key, Term(4), Incarnation(2), ""),

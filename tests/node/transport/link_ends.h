@@ -70,8 +70,20 @@ class Receiver {
   explicit Receiver(const LinkWindow& window = {}, const LinkLimits& limits = {}) {
     ShardEvents events;
     events.identity = [] { return IdentityOf("b", 2); };
-    events.on_open = [](OpenAttempt, auto reply) { reply(OpenReply{}); };
-    events.on_fence = [](const FenceOrder&, auto reply) { reply(FenceReply{}); };
+    events.on_open = [this](OpenAttempt, auto reply) {
+      ++orders;
+      reply(OpenReply{});
+    };
+    events.on_fence = [this](const FenceOrder&, auto reply) {
+      ++orders;
+      reply(FenceReply{});
+    };
+    const auto authorise = [](const auto& request) {
+      if (request.capability() != "forged") return absl::OkStatus();
+      return MakeFailure(FailureKind::kUnauthorised, "forged");
+    };
+    events.authorise_open = authorise;
+    events.authorise_fence = authorise;
     events.on_link_opened = [this](std::shared_ptr<LinkHandle> link) {
       if (welcomes) link->Welcome();
       EXPECT_TRUE(opened.TryPost(std::move(link)));
@@ -95,6 +107,7 @@ class Receiver {
   }
 
   std::atomic<bool> welcomes = true;
+  std::atomic<int> orders = 0;  // OPENs and FENCEs.
   Mailbox<std::shared_ptr<LinkHandle>> opened{1024};
   Mailbox<std::pair<std::shared_ptr<LinkHandle>, std::vector<InspectRow>>> inspects{64};
   Mailbox<Arrival> arrivals{1024};

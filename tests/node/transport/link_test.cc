@@ -299,6 +299,29 @@ TEST(Link, AServerThatDiesIsAStreamReset) {
   EXPECT_EQ(FailureKindOf(*again), FailureKind::kStreamReset);
 }
 
+TEST(Link, AForgedOpenOrFenceReachesNobody) {
+  Receiver receiver;
+  const auto stub = v1::Shard::NewStub(
+      grpc::CreateChannel(receiver.server->address(), grpc::InsecureChannelCredentials()));
+  for (const std::string& capability : {std::string("forged"), std::string("made by us")}) {
+    v1::OpenRequest open;
+    open.set_capability(capability);
+    v1::FenceRequest fence;
+    fence.set_capability(capability);
+    grpc::ClientContext contexts[2];
+    v1::OpenReply opened;
+    v1::FenceReply fenced;
+    const grpc::Status statuses[] = {stub->Open(&contexts[0], open, &opened),
+                                     stub->Fence(&contexts[1], fence, &fenced)};
+    const bool is_forged = capability == "forged";
+    for (const grpc::Status& status : statuses) {
+      EXPECT_EQ(FailureKindOf(FromGrpcStatus(status)),
+                is_forged ? FailureKind::kUnauthorised : FailureKind::kNone);
+    }
+    EXPECT_EQ(receiver.orders, is_forged ? 0 : 2);
+  }
+}
+
 TEST(Link, ABusyPortIsAClearFailure) {
   Receiver receiver;
   const absl::Status status =

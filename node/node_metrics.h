@@ -1,0 +1,46 @@
+#pragma once
+
+// A node's figures under the names that operators watch.
+
+#include <cstdint>
+#include <vector>
+
+#include "base/metrics/metric.h"
+
+namespace shardline {
+
+// One moment of a node. Counters cover the life of the process, over every life of its shard.
+struct NodeFigures {
+  uint64_t steps_committed = 0;
+  uint64_t tokens_committed = 0;
+  uint64_t steps_replayed = 0;   // Answered again from a retained output.
+  uint64_t steps_in_flight = 0;  // Copies of a step that ran.
+  uint64_t steps_discarded = 0;  // Computed, then found fenced.
+  uint64_t steps_resent = 0;     // After a resume.
+  KindCounts refusals = {};      // Of steps, by kind.
+  uint64_t steps_refused = 0;
+
+  uint64_t link_resets = 0;  // Times that a reset put an attempt's steps in doubt.
+  uint64_t resumes_certain = 0;
+  uint64_t resumes_uncertain = 0;
+  uint64_t bundles_shut_out = 0;
+  uint64_t checksum_failures = 0;
+  uint32_t peers_silent = 0;
+
+  uint64_t attempts_opened = 0;
+  uint64_t opens_refused = 0;
+  uint64_t attempts_fenced = 0;
+  uint64_t attempts_expired = 0;
+  uint64_t attempts_unlisted = 0;
+  uint64_t fences_ignored = 0;
+  uint32_t attempts_open = 0;
+  uint32_t kv_pages_total = 0;
+  uint32_t kv_pages_free = 0;
+  uint64_t incarnation = 0;
+  bool has_shard = false;
+};
+
+// The full list of names.
+std::vector<MetricFamily> NodeMetrics(const NodeFigures& figures);
+
+}  // namespace shardline
