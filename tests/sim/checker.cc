@@ -120,11 +120,10 @@ void Checker::OnCoordinatorEvent(const SimCoordinator& coordinator) {
     Life& life = it->second;
     const bool is_silent = now - life.echoed_at > lease + kSlack;
     const bool is_wedged = life.busy && now - life.progress_at > wedge + kSlack;
-    if (!is_silent && !is_wedged) {
+    if ((!is_silent && !is_wedged) || coordinator.resuming()) {
       life.late_since.reset();
       continue;
     }
-    // A coordinator that was paused itself has a moment to look.
     if (!life.late_since) life.late_since = now;
     if (now - *life.late_since < kSlack) continue;
     Fail(28, absl::StrCat(it->first.second.value(), " counts as live ",

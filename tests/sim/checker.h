@@ -126,6 +126,11 @@ class Checker {
   // Before and after the stage takes a bundle.
   void OnRowsArrive(const SimNode& node, const StageBundle& bundle);
   void OnRowsTaken(const SimNode& node);
+  // After the stage took the answer to its question; `before` are its counts until then.
+  void OnResumeAnswered(const SimNode& node, const std::vector<InspectStatus>& statuses,
+                        const StageStats& before);
+  // The row of a step that has failed for certain at the node.
+  std::optional<BundleRow> FailedRow(const SimNode& node, const StepKey& step);
   void OnForward(const SimNode& node, const Forward& forward);
 
   // Something that is open at the node, for who would forge a message to it.

@@ -131,6 +131,30 @@ void Checker::OnRowsArrive(const SimNode& node, const StageBundle& bundle) {
   }
 }
 
+std::optional<BundleRow> Checker::FailedRow(const SimNode& node, const StepKey& step) {
+  const auto opened = opened_.find({node.number(), step.attempt});
+  if (opened == opened_.end()) return std::nullopt;
+  const Arrived* const arrived = opened->second.At(step.step);
+  if (arrived == nullptr || !arrived->failed) return std::nullopt;
+  return arrived->row;
+}
+
+void Checker::OnResumeAnswered(const SimNode& node, const std::vector<InspectStatus>& statuses,
+                               const StageStats& before) {
+  const StageStats& after = node.stage()->stats();
+  if (statuses.size() != 1 || after.attempts_resumed == before.attempts_resumed) return;
+  const InspectStatus& status = statuses.front();
+  const auto opened = opened_.find({node.number(), status.key});
+  if (opened == opened_.end()) return;
+  const uint64_t sent = opened->second.step_next;
+  const uint64_t lacks = sent - std::min(sent, status.step_next.value());
+  if (!status.failure.ok() || after.rows_resent - before.rows_resent != lacks) {
+    Fail(15, absl::StrCat(NameOf(status.key), " is resumed at ", node.id().value(), " with ",
+                          after.rows_resent - before.rows_resent, " steps sent again; its peer ",
+                          "lacks ", lacks));
+  }
+}
+
 void Checker::OnRowsTaken(const SimNode& node) {
   if (!came_again_) return;
   if (node.stage()->stats().rows_in_flight_copies > *came_again_) {
@@ -234,7 +258,7 @@ void Checker::OnForward(const SimNode& node, const Forward& forward) {
 
 void Checker::CheckNode(const SimNode& node) {
   const StageCore* stage = node.stage();
-  if (stage == nullptr || node.paused()) return;
+  if (stage == nullptr || node.paused() || node.resuming()) return;
   stage->kv().CheckConservation();
   for (auto it = opened_.lower_bound({node.number(), AttemptKey()});
        it != opened_.end() && it->first.first == node.number(); ++it) {

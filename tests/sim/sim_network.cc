@@ -51,6 +51,11 @@ void SimNetwork::Arrive(Stream* stream, int from_end) {
   Stream::End& to = stream->ends_[1 - from_end];
   Stream::Pipe& pipe = stream->pipes_[from_end];
   if (stream->reset_ || pipe.messages.empty()) return;
+  if (context_->queue.now() < stream->stalled_until_) {
+    context_->queue.At(stream->stalled_until_, nullptr,
+                       [stream, this, from_end] { Arrive(stream, from_end); });
+    return;
+  }
   if (wire(*from.process, *to.process).cut) {
     held_[{from.process->number(), to.process->number()}].push_back(
         {.to = nullptr, .action = [stream, this, from_end] { Arrive(stream, from_end); }});
@@ -89,6 +94,10 @@ void SimNetwork::HangUp(Stream* stream, int end) {
 void SimNetwork::Abandon(Stream* stream, int end) {
   stream->ends_[end].open = false;
   stream->ends_[end].on_end = nullptr;
+}
+
+void SimNetwork::Stall(Stream* stream, SimTime delay) {
+  stream->stalled_until_ = context_->queue.now() + delay;
 }
 
 void SimNetwork::Reset(Stream* stream) {

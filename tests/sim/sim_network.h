@@ -64,6 +64,7 @@ class Stream {
   End ends_[2];
   Pipe pipes_[2];  // By sending end.
   bool reset_ = false;
+  SimTime stalled_until_ = 0;
 };
 
 class SimNetwork {
@@ -84,6 +85,8 @@ class SimNetwork {
   void HangUp(Stream* stream, int end);
   // This end leaves without a word: the other one may wait for ever.
   void Abandon(Stream* stream, int end);
+  // What is on its way, both ways, arrives no sooner than after `delay`.
+  void Stall(Stream* stream, SimTime delay);
   // Breaks in the middle: what is on its way is lost, both ends are told.
   void Reset(Stream* stream);
   // Every stream between the two.

@@ -132,6 +132,7 @@ class SimNode final : public SimProcess {
   void CarryOut(HeadActions actions);
   void Submit(ComputeJob job);
   void PoisonedBy(const ComputeJob& job);
+  void ComeAgain(const ComputeJob& ended);
   void SendForward(Forward forward);
   absl::Status SendOn(const StagePeer& peer, StageBundle bundle);
   Link& LinkTo(const StagePeer& peer);

@@ -80,11 +80,30 @@ void SimNode::Submit(ComputeJob job) {
         if (ended.kind == JobKind::kLayers) {
           stage_->OnComputeDone(done, Now());
           context().checker->OnJobTaken(*this, ended, done);
+          ComeAgain(ended);
         } else {
           head_->OnComputeDone(std::move(done), Now());
         }
         Drain();
       });
+}
+
+// A step that has failed for certain sometimes comes again, as from a sender with no answer yet.
+void SimNode::ComeAgain(const ComputeJob& ended) {
+  if (ended.hidden == nullptr || ended.slices.size() != 1 || !context().rng.Chance(300)) return;
+  const std::optional<BundleRow> row =
+      context().checker->FailedRow(*this, ended.slices.front().key);
+  if (!row) return;
+  const std::vector<RouteStage>& route = context().checker->AnyOpened(*this)->open.route;
+  if (row->hop == 0 || row->hop >= route.size()) return;
+  const StagePeer from = route[row->hop - 1].peer();
+  StageBundle bundle;
+  bundle.rows.push_back(*row);
+  bundle.hidden = ended.hidden;
+  bundle.connection = newest_in_[from];
+  context().checker->OnRowsArrive(*this, bundle);
+  stage_->OnBundle(from, std::move(bundle), Now());
+  context().checker->OnRowsTaken(*this);
 }
 
 void SimNode::SendForward(Forward forward) {
@@ -267,6 +286,8 @@ void SimNode::BreakLinksTo(const NodeId& peer) {
     if (other.node != peer || link.stream == nullptr) continue;
     Stream* const stream = link.stream;
     cluster_->network.Abandon(stream, 0);
+    // Slow enough that the next connection is accepted before.
+    cluster_->network.Stall(stream, context().rng.Between(10, 60) * kMillisecond);
     return OnLinkEnd(other, stream);
   }
 }
@@ -317,7 +338,9 @@ void SimNode::OnLinkStatus(const StagePeer& peer, Stream* stream,
   if (it == links_out_.end() || it->second.stream != stream) return;
   context().trace.Add(TraceKind::kStatus, number(), statuses.front().key.session.value(),
                       statuses.front().step_next.value());
+  const StageStats before = stage_->stats();
   stage_->OnInspectReply(peer, statuses, Now());
+  context().checker->OnResumeAnswered(*this, statuses, before);
   Drain();
 }
 

@@ -24,6 +24,7 @@ void SimProcess::Run(Action action) {
 void SimProcess::Resume() {
   if (!paused_) return;
   paused_ = false;
+  resumed_at_ = context_->queue.now();
   for (Action& action : std::exchange(deferred_, {})) After(0, std::move(action));
 }
 

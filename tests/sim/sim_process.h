@@ -51,6 +51,10 @@ class SimProcess {
   void Pause() { paused_ = true; }
   void Resume();
 
+  // It has just resumed, and may not have looked at everything yet.
+  bool resuming() const {
+    return context_->queue.now() < resumed_at_ + 5 * kMillisecond && resumed_at_ > 0;
+  }
   SimContext& context() { return *context_; }
   // Its own monotonic clock.
   Instant Now() const;
@@ -80,6 +84,7 @@ class SimProcess {
   bool alive_ = false;
   bool paused_ = false;
   bool silent_ = false;
+  SimTime resumed_at_ = 0;
   SimTime wake_at_ = 0;   // Wanted; the largest: never.
   SimTime armed_at_ = 0;  // The earliest event that will look; the largest: none.
   std::vector<Action> deferred_;
