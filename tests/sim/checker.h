@@ -129,8 +129,6 @@ class Checker {
   // After the stage took the answer to its question; `before` are its counts until then.
   void OnResumeAnswered(const SimNode& node, const std::vector<InspectStatus>& statuses,
                         const StageStats& before);
-  // The row of a step that has failed for certain at the node.
-  std::optional<BundleRow> FailedRow(const SimNode& node, const StepKey& step);
   void OnForward(const SimNode& node, const Forward& forward);
 
   // Something that is open at the node, for who would forge a message to it.
@@ -140,6 +138,8 @@ class Checker {
     std::optional<BundleRow> last;  // Of the steps that were taken.
   };
   std::optional<Target> AnyOpened(const SimNode& node) const;
+  // The same of a step that has failed for certain at the node.
+  std::optional<Target> FailedStep(const SimNode& node, const StepKey& step) const;
 
   // Clients.
   void OnAsked(const SimClient& client);

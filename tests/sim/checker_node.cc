@@ -131,12 +131,15 @@ void Checker::OnRowsArrive(const SimNode& node, const StageBundle& bundle) {
   }
 }
 
-std::optional<BundleRow> Checker::FailedRow(const SimNode& node, const StepKey& step) {
-  const auto opened = opened_.find({node.number(), step.attempt});
-  if (opened == opened_.end()) return std::nullopt;
-  const Arrived* const arrived = opened->second.At(step.step);
-  if (arrived == nullptr || !arrived->failed) return std::nullopt;
-  return arrived->row;
+std::optional<Checker::Target> Checker::FailedStep(const SimNode& node, const StepKey& step) const {
+  const auto it = opened_.find({node.number(), step.attempt});
+  if (it == opened_.end() || it->second.open.stage_index == 0) return std::nullopt;
+  const Opened& opened = it->second;
+  const Arrived& arrived = opened.arrived[step.step.value() % opened.arrived.size()];
+  if (arrived.step != step.step.value() || !arrived.failed) return std::nullopt;
+  return Target{.open = opened.open,
+                .upstream = opened.open.route[opened.open.stage_index - 1].peer(),
+                .last = arrived.row};
 }
 
 void Checker::OnResumeAnswered(const SimNode& node, const std::vector<InspectStatus>& statuses,

@@ -362,7 +362,10 @@ void SimNode::ServeOpen(const OpenAttempt& open,
 void SimNode::ServeFence(const FenceOrder& order,
                          const std::function<void(absl::StatusOr<FenceReply>)>& reply) {
   context().trace.Add(TraceKind::kFence, number(), order.session.value(), order.epoch.value());
-  if (options_.capabilities && order.capability != FenceCapability(key_, order)) {
+  // A key belongs to one life; without keys the life itself is compared.
+  const bool known = options_.capabilities ? order.capability == FenceCapability(key_, order)
+                                           : order.incarnation == incarnation_;
+  if (!known) {
     return reply(
         MakeFailure(FailureKind::kUnauthorised, "the capability is not the coordinator's"));
   }

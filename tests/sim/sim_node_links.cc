@@ -91,14 +91,11 @@ void SimNode::Submit(ComputeJob job) {
 // A step that has failed for certain sometimes comes again, as from a sender with no answer yet.
 void SimNode::ComeAgain(const ComputeJob& ended) {
   if (ended.hidden == nullptr || ended.slices.size() != 1 || !context().rng.Chance(300)) return;
-  const std::optional<BundleRow> row =
-      context().checker->FailedRow(*this, ended.slices.front().key);
-  if (!row) return;
-  const std::vector<RouteStage>& route = context().checker->AnyOpened(*this)->open.route;
-  if (row->hop == 0 || row->hop >= route.size()) return;
-  const StagePeer from = route[row->hop - 1].peer();
+  const auto target = context().checker->FailedStep(*this, ended.slices.front().key);
+  if (!target) return;
+  const StagePeer& from = target->upstream;
   StageBundle bundle;
-  bundle.rows.push_back(*row);
+  bundle.rows.push_back(*target->last);
   bundle.hidden = ended.hidden;
   bundle.connection = newest_in_[from];
   context().checker->OnRowsArrive(*this, bundle);
