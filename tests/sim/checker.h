@@ -83,6 +83,7 @@ class Checker {
   // Whether somebody in this schedule speaks against the protocol; without that no session may
   // fail as if somebody had.
   void AllowAttacks() { attacks_ = true; }
+  bool attacks() const { return attacks_; }
   const SometimesCounts& counts() const { return counts_; }
   void Count(Sometimes what) { ++counts_[static_cast<size_t>(what)]; }
 

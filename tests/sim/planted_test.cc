@@ -1,7 +1,7 @@
 // The test of the tests: every bug that can be planted is found, and without one nothing is.
 
 #include <algorithm>
-#include <string>
+#include <cstdio>
 #include <thread>
 
 #include "base/planted_bug.h"

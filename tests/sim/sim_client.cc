@@ -100,6 +100,7 @@ void SimClient::ComeBack() {
     phase_ = ClientPhase::kUnknown;
     return;
   }
+  came_back_ = true;
   After(context().rng.Between(20, 250) * kMillisecond, [this] {
     if (phase_ == ClientPhase::kAsking && stream_ == nullptr) Dial();
   });

@@ -35,6 +35,7 @@ class SimClient final : public SimProcess {
   ClientPhase phase() const { return phase_; }
   bool over() const { return phase_ != ClientPhase::kWaiting && phase_ != ClientPhase::kAsking; }
   bool cancelled() const { return cancelled_; }
+  bool came_back() const { return came_back_; }
   SimTime asked_at() const { return asked_at_; }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const std::vector<int32_t>& reference() const { return reference_; }
@@ -54,6 +55,7 @@ class SimClient final : public SimProcess {
 
   ClientPhase phase_ = ClientPhase::kWaiting;
   bool cancelled_ = false;
+  bool came_back_ = false;
   SimTime asked_at_ = 0;
   Stream* stream_ = nullptr;
   int teller_ = 0;  // The coordinator that sent the last token.

@@ -226,6 +226,7 @@ void SimNode::OnWelcome(const WelcomeWords& welcome) {
     if (held_) StartLife();
   }
   if (first) Beat(join_);
+  if (report_waits_ && wanted_) Report(held_ ? ShardState::kLoaded : ShardState::kLoading);
 }
 
 ShardReport SimNode::ReportOf(const ShardOrder& order, ShardState state) const {
@@ -239,7 +240,9 @@ ShardReport SimNode::ReportOf(const ShardOrder& order, ShardState state) const {
 }
 
 void SimNode::Report(ShardState state) {
-  if (join_ == nullptr || !welcomed_ || !wanted_) return;
+  if (!wanted_) return;
+  report_waits_ = join_ == nullptr || !welcomed_;
+  if (report_waits_) return;
   SimCoordinator* const coordinator = joined_;
   Stream* const stream = join_;
   cluster_->network.Send(stream, 0, [coordinator, stream, report = ReportOf(*wanted_, state)] {

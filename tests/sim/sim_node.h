@@ -89,7 +89,7 @@ class SimNode final : public SimProcess {
   Incarnation incarnation() const { return incarnation_; }
   const StageCore* stage() const { return stage_.get(); }
   const HeadCore* head() const { return head_.get(); }
-  SimDevice* device() { return device_.get(); }
+  SimDevice* device() const { return device_.get(); }
   const SimNodeOptions& options() const { return options_; }
 
  private:
@@ -161,6 +161,7 @@ class SimNode final : public SimProcess {
   std::optional<ShardOrder> wanted_;
   bool held_ = false;
   uint64_t load_ticket_ = 0;
+  bool report_waits_ = false;  // For a welcome: the hello may have said less.
   std::unique_ptr<SimDevice> device_;
   std::vector<std::unique_ptr<SimDevice>> retired_;  // Events may still name them.
 

@@ -20,6 +20,7 @@ constexpr uint64_t kWalkEvery = 64;     // Events between two full walks.
 constexpr SimTime kGrace = 500 * kMillisecond;
 constexpr SimTime kSlack = 1 * kSecond;  // Of a bound, for wires and disks.
 constexpr SimTime kQuietBound = 8 * kSecond;
+constexpr SimTime kLossyBound = 40 * kSecond;  // A step lost without a word has but its timer.
 constexpr SimTime kProbeBound = 15 * kSecond;
 constexpr SimTime kProbeRetry = 200 * kMillisecond;
 
@@ -154,7 +155,8 @@ void SimWorld::RunToTheEnd() {
   }
   over_at_ = context_.queue.executed();
   if (checker_.violation()) return;
-  if (!StepUntil(bound + kQuietBound, [this] { return Quiet(); })) {
+  if (!StepUntil(bound + (checker_.attacks() ? kLossyBound : kQuietBound),
+                 [this] { return Quiet(); })) {
     checker_.Fail(30, "sessions or pages are left over long after everything healed");
   }
 }
@@ -190,7 +192,7 @@ Outcome SimWorld::Run(bool keep_all) {
   }
   if (!checker_.violation()) RunProbe();
   if (!checker_.violation()) {
-    const SimTime bound = context_.queue.now() + kQuietBound;
+    const SimTime bound = context_.queue.now() + (checker_.attacks() ? kLossyBound : kQuietBound);
     if (!StepUntil(bound, [this] { return Quiet(); })) {
       checker_.Fail(17, "the last session left something");
     }

@@ -1,6 +1,7 @@
 // The small world, exhaustively: three nodes, one session, four tokens.
 
 #include <algorithm>
+#include <cstdio>
 #include <thread>
 
 #include "gtest/gtest.h"
@@ -14,6 +15,8 @@ void ExpectClean(const std::vector<Scenario>& scenarios) {
   const Batch batch = RunBatch(scenarios.size(), jobs, [&](uint64_t i) { return scenarios[i]; });
   EXPECT_EQ(batch.schedules, scenarios.size());
   EXPECT_EQ(batch.failures, 0);
+  std::printf("%llu schedules, %llu events\n", static_cast<unsigned long long>(batch.schedules),
+              static_cast<unsigned long long>(batch.events));
   for (const Failure& failure : batch.first_failures) ADD_FAILURE() << Describe(failure, true);
 }
 
