@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/build_env.sh"
 cd "$root"
 
 all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo detect
-     failover_over_reprefill sim_events_per_s)
+     failover_over_reprefill semantics_cost sim_events_per_s)
 case "${1:-}" in
   -h|--help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --list) printf '%s\n' "${all[@]}"; exit 0 ;;
@@ -24,7 +24,7 @@ done
 
 model="${SHARDLINE_BENCH_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 [ -n "${SHARDLINE_BENCH_MODEL:-}" ] || deploy/fetch_model.sh
-build release model_bench cluster_bench failover_bench grpc_echo binaries | tail -n 1
+build release model_bench cluster_bench failover_bench semantics_bench grpc_echo shardline-sim binaries | tail -n 1
 bench="$root/build/release/tests/bench"
 
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
@@ -38,6 +38,10 @@ for name in "${names[@]}"; do
     hop_vs_grpc_echo) "$bench/cluster_bench" hop "$model" "$bench/grpc_echo" ;;
     detect) "$bench/failover_bench" detect "$model" ;;
     failover_over_reprefill) "$bench/failover_bench" failover "$model" ;;
+    semantics_cost) "$bench/semantics_bench" "$model" "$root/build" ;;
+    sim_events_per_s)  # Of one core.
+      "$root/build/release/bin/shardline-sim" --seeds 0..3000 --jobs 1 |
+        sed -n 's/^sim_events_per_s \(.*\)/sim_events_per_s: \1 on one core\nfigure & events\/s/p' ;;
   esac | tee -a "$log" | grep -v '^figure '
 done
 echo

@@ -86,7 +86,8 @@ v1::LinkFrame HelloTo(const v1::NodeSummary& node) {
   hello.set_incarnation(7);
   hello.set_peer_node_id(node.node_id());
   hello.set_peer_incarnation(node.incarnation());
-  hello.set_connection(1);
+  static uint64_t connections = 0;
+  hello.set_connection(++connections);
   return frame;
 }
 
