@@ -16,7 +16,7 @@ namespace {
 constexpr char kExamples[] = R"(Examples:
   shardline-sim --seeds 0..100000            a hundred thousand schedules
   shardline-sim --sweep --pairs              every fault, and pairs, at every event
-  shardline-sim --replay "world seed=7; session at=60 seed=1 prompt=5 tokens=4; at=90 kill node=1 for=400" --trace)";
+  shardline-sim --trace --replay "world seed=7; session at=60 seed=1 tokens=4; at=90 kill node=1")";
 
 // Reads "A..B"; false if it is something else.
 bool ReadRange(const std::string& text, uint64_t& begin, uint64_t& end) {
