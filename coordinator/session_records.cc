@@ -39,7 +39,7 @@ SessionOutcome ToOutcome(AttemptState state) {
   return SessionOutcome::kFailed;
 }
 
-AttemptRecord ToRecord(const AttemptEnd& end) {
+AttemptRecord ToRecord(const EndRecord& end) {
   return {.state = ToAttemptState(end.outcome),
           .prompt_tokens = end.prompt_tokens,
           .tokens = end.tokens,
@@ -49,7 +49,7 @@ AttemptRecord ToRecord(const AttemptEnd& end) {
           .detail = end.detail};
 }
 
-AttemptEnd FromRecord(const AttemptRecord& record) {
+EndRecord FromRecord(const AttemptRecord& record) {
   return {.outcome = ToOutcome(record.state),
           .prompt_tokens = static_cast<uint32_t>(record.prompt_tokens),
           .tokens = static_cast<uint32_t>(record.tokens),

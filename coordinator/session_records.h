@@ -11,8 +11,8 @@ AttemptState ToAttemptState(SessionOutcome outcome);
 // kFailed for an attempt that is open: it has no outcome to speak of.
 SessionOutcome ToOutcome(AttemptState state);
 
-AttemptRecord ToRecord(const AttemptEnd& end);
-AttemptEnd FromRecord(const AttemptRecord& record);
+AttemptRecord ToRecord(const EndRecord& end);
+EndRecord FromRecord(const AttemptRecord& record);
 
 AttemptGrant ToGrant(const SessionsActions::Grant& action);
 RequestIdentity ToRequestIdentity(const SessionIdentity& identity);

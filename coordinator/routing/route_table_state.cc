@@ -151,6 +151,11 @@ Instant RouteTable::ReplanDue(const Model& model) const {
 
 Instant RouteTable::LinkReplanDue(const Model& model) const {
   if (model.replanning) return Instant::InfiniteFuture();
+  // A lost range is asked for first; until then there is nothing to wake for on a link's account.
+  const bool any_lost =
+      std::any_of(model.ranges.begin(), model.ranges.end(),
+                  [&model](const std::vector<size_t>& range) { return IsLost(model, range); });
+  if (any_lost) return Instant::InfiniteFuture();
   Instant due = Instant::InfiniteFuture();
   for (const auto& [link, state] : links_) {
     if (state.sound || !LoadedEnds(model, link).has_value()) continue;

@@ -24,7 +24,7 @@ absl::Status CheckHeld(const std::vector<int32_t>& held, const std::vector<int32
 
 // What a client is told about a session that has ended without an answer.
 absl::Status StatusOf(const Admitted& admitted) {
-  const AttemptEnd& end = *admitted.outcome;
+  const EndRecord& end = *admitted.outcome;
   FailureDetail detail{
       .kind = end.kind, .session = admitted.key.session, .epoch = admitted.key.epoch};
   if (end.outcome == SessionOutcome::kCancelled) detail.kind = FailureKind::kCancelled;
@@ -81,7 +81,7 @@ void SessionCore::Replay(const Admitted& admitted, Instant now) {
 }
 
 absl::Status SessionCore::ReplayTokens(const Admitted& admitted, Instant now) {
-  const AttemptEnd& end = *admitted.outcome;
+  const EndRecord& end = *admitted.outcome;
   const bool holds_all = held_.size() == end.tokens && TokensDigest(held_) == end.digest;
   if (admitted.tokens.size() != end.tokens && !holds_all) {
     return absl::NotFoundError(

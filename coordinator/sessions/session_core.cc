@@ -316,7 +316,7 @@ void SessionCore::SendFinish() {
        .tokens = request_.identity.key.empty() ? std::vector<int32_t>() : delivered_});
 }
 
-AttemptEnd SessionCore::RecordOf(SessionOutcome outcome, const absl::Status& status) const {
+EndRecord SessionCore::RecordOf(SessionOutcome outcome, const absl::Status& status) const {
   const auto tokens = static_cast<uint32_t>(delivered_.size());
   return {.outcome = outcome,
           .prompt_tokens = request_.prompt_tokens,

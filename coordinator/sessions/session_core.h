@@ -157,7 +157,7 @@ class SessionCore {
   // Nothing is awaited any more; `outcome` is what stands.
   void Retire(SessionOutcome outcome);
   void TickRunning(Instant now);
-  AttemptEnd RecordOf(SessionOutcome outcome, const absl::Status& status) const;
+  EndRecord RecordOf(SessionOutcome outcome, const absl::Status& status) const;
   const RouteStage* StageOf(const NodeId& node) const;
   // `reason` as a failure of `stage`, naming its node and layers.
   absl::Status Blame(const RouteStage& stage, FailureKind kind, const std::string& reason) const;
@@ -198,7 +198,7 @@ class SessionCore {
   absl::Status failure_;                // Of the last one.
   std::optional<AttemptKey> failed_;    // Its key.
   std::optional<Instant> failed_at_;    // Until the next token.
-  std::optional<AttemptEnd> previous_;  // Its record, until the grant has written it.
+  std::optional<EndRecord> previous_;  // Its record, until the grant has written it.
   RouteSuspects suspects_;
   RouteSuspects banned_;             // A route with these is no route.
   std::optional<StagePeer> blamed_;  // By the last failure, and not known to be dead.

@@ -63,7 +63,7 @@ enum class SessionOutcome { kCompleted, kFailed, kCancelled, kExpired, kFenced, 
 std::string_view SessionOutcomeName(SessionOutcome outcome);
 
 // The terminal record of an attempt.
-struct AttemptEnd {
+struct EndRecord {
   SessionOutcome outcome = SessionOutcome::kFailed;
   uint32_t prompt_tokens = 0;
   uint32_t tokens = 0;       // The session's, over all attempts.
@@ -81,7 +81,7 @@ struct Admitted {
   AttemptKey key;  // The attempt granted; or the last one of a session that is over.
   bool granted = false;
   bool known = false;                 // The session was there before.
-  std::optional<AttemptEnd> outcome;  // When it is over.
+  std::optional<EndRecord> outcome;  // When it is over.
   std::vector<int32_t> tokens;        // Of a completed one, if it had a key.
 };
 
@@ -105,7 +105,7 @@ struct SessionsActions {
     uint32_t tokens_max = 0;  // New tokens.
     SessionIdentity identity;
     // With `session`: the record of the attempt whose place is taken, in the same transaction.
-    std::optional<AttemptEnd> previous;
+    std::optional<EndRecord> previous;
   };
   // Tell a stage that the attempt and all older epochs are over. Also sent again, when a node that
   // could not be reached is back.
@@ -172,7 +172,7 @@ struct SessionsActions {
   struct Finish {
     RequestId request;
     AttemptKey key;
-    AttemptEnd record;
+    EndRecord record;
     std::vector<int32_t> tokens;  // To be kept for who asks again; empty for a session without key.
   };
   // A client's last event.

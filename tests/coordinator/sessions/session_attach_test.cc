@@ -155,7 +155,7 @@ TEST_F(AttachTest, ASessionOfAnOlderCoordinatorWaitsForARoute) {
 }
 
 TEST_F(AttachTest, ACompletedSessionIsAnsweredFromTheLedgerAndRunsNothing) {
-  const AttemptEnd record{.outcome = SessionOutcome::kCompleted, .tokens = 3};
+  const EndRecord record{.outcome = SessionOutcome::kCompleted, .tokens = 3};
   const SessionsActions actions = Admit(
       Keyed(5), {.key = KeyOf(100, 2), .known = true, .outcome = record, .tokens = {70, 71, 72}});
   EXPECT_THAT(actions.open, IsEmpty());
@@ -171,7 +171,7 @@ TEST_F(AttachTest, ACompletedSessionIsAnsweredFromTheLedgerAndRunsNothing) {
 
 TEST_F(AttachTest, ACompletedSessionWithoutKeptTokensEndsOnlyForWhoHoldsThemAll) {
   const std::vector<int32_t> all = {70, 71};
-  const AttemptEnd record{
+  const EndRecord record{
       .outcome = SessionOutcome::kCompleted, .tokens = 2, .digest = TokensDigest(all)};
   const Admitted over{.key = KeyOf(100, 1), .known = true, .outcome = record, .tokens = {}};
   EXPECT_THAT(Admit(Back(5, all), over).end.at(0).status, IsOk());
@@ -180,13 +180,13 @@ TEST_F(AttachTest, ACompletedSessionWithoutKeptTokensEndsOnlyForWhoHoldsThemAll)
 }
 
 TEST_F(AttachTest, ASessionThatEndedWithoutAnAnswerSaysAsMuchAgain) {
-  const AttemptEnd cancelled{.outcome = SessionOutcome::kCancelled};
+  const EndRecord cancelled{.outcome = SessionOutcome::kCancelled};
   EXPECT_THAT(
       Admit(Keyed(5), {.key = KeyOf(100, 1), .known = true, .outcome = cancelled, .tokens = {}})
           .end.at(0)
           .status,
       FailsWith(FailureKind::kCancelled));
-  const AttemptEnd poison{.outcome = SessionOutcome::kFailed, .kind = FailureKind::kPoison};
+  const EndRecord poison{.outcome = SessionOutcome::kFailed, .kind = FailureKind::kPoison};
   EXPECT_THAT(
       Admit(Keyed(6), {.key = KeyOf(101, 1), .known = true, .outcome = poison, .tokens = {}})
           .end.at(0)

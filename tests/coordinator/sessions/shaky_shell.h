@@ -52,7 +52,7 @@ class ShakyShell {
     RequestId request;
     uint64_t epoch = 0;
     std::optional<AttemptKey> open;  // In the ledger.
-    std::optional<AttemptEnd> outcome;
+    std::optional<EndRecord> outcome;
     Instant deadline;
     uint32_t delivered = 0;
     std::set<StagePeer> blamed;
