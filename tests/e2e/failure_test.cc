@@ -1,5 +1,6 @@
-// A node that dies, freezes or is cut off ends the request with an error that names it; the rest
-// of the cluster lives on, and the next request works once the node is back.
+// A node that dies, freezes or is cut off, and whose layers nobody else has room for, ends the
+// request by its deadline, with an error that names it; the rest of the cluster lives on, and the
+// next request works once the node is back. failover_test has the cases with a way out.
 
 #include <signal.h>
 
@@ -16,8 +17,16 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-// Heartbeat timeout of the defaults, plus what a loaded test machine may add.
+constexpr absl::Duration kDeadline = absl::Seconds(4);
+// The deadline, its grace, and what a loaded test machine may add.
 constexpr absl::Duration kNoticeMax = absl::Seconds(8);
+
+// More than can be generated before it is cut.
+v1::GenerateRequest Long() {
+  v1::GenerateRequest request = Greedy("The quick brown fox", 480);
+  request.set_deadline_ms(absl::ToInt64Milliseconds(kDeadline));
+  return request;
+}
 
 class FailureTest : public ::testing::TestWithParam<int> {
  protected:
@@ -25,7 +34,8 @@ class FailureTest : public ::testing::TestWithParam<int> {
     v1::LoadModelRequest request;
     request.set_path(GoldenModelPath());
     request.set_name("smollm2");
-    request.set_context_tokens_max(1024);
+    request.set_context_tokens_max(512);
+    request.set_sessions_max(1);
     for (const LayerRange range : kRanges) {
       v1::LayerRange* added = request.add_ranges();
       added->set_begin(range.begin);
@@ -44,17 +54,14 @@ class FailureTest : public ::testing::TestWithParam<int> {
     return 0;
   }
 
-  // The error a client must see when the node of `stage` failed.
-  // `kind` also tells who noticed: the heartbeats or a broken stream, not the slower step timer.
-  static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage,
-                          FailureKind kind) {
-    EXPECT_THAT(answer.status, FailsWith(kind));
+  // The error a client must see when the node of `stage` failed and nobody can take its place.
+  // Heartbeats, a broken stream or a step that is not answered in time, whichever is first, tell.
+  static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage) {
+    EXPECT_THAT(answer.status, FailsWith(FailureKind::kDeadlineExceeded));
     EXPECT_FALSE(answer.end.has_value()) << "a failure must not look like an answer";
-    const FailureDetail detail = FailureDetailOf(answer.status);
-    EXPECT_EQ(detail.node.value(), cluster.NodeName(node)) << answer.status;
-    EXPECT_EQ(detail.layers, kRanges[stage]) << answer.status;
-    EXPECT_THAT(std::string(answer.status.message()), HasSubstr(cluster.NodeName(node)));
-    EXPECT_THAT(std::string(answer.status.message()), HasSubstr(kRanges[stage].ToString()));
+    const std::string message(answer.status.message());
+    EXPECT_THAT(message, HasSubstr(cluster.NodeName(node)));
+    EXPECT_THAT(message, HasSubstr(kRanges[stage].ToString()));
   }
 
   static void ExpectPagesReturn(Cluster& cluster, int except = -1) {
@@ -75,11 +82,13 @@ class FailureTest : public ::testing::TestWithParam<int> {
     })) << cluster.Status().DebugString();
   }
 
-  static constexpr LayerRange kRanges[] = {{0, 10}, {10, 21}, {21, 30}};
+  // A node of kTightMemory holds one of them; two such nodes do not hold the model.
+  static constexpr char kTightMemory[] = "90MiB";
+  static constexpr LayerRange kRanges[] = {{0, 7}, {7, 19}, {19, 30}};
 };
 
 TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
-  Cluster cluster({.nodes = 3});
+  Cluster cluster({.nodes = 3, .memory = kTightMemory});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -87,14 +96,14 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant killed;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Long(), [&](int count) {
     if (count != 10) return;
     killed = SystemClock()->Now();
     cluster.node(victim).Signal(SIGKILL);
   });
   EXPECT_LT(SystemClock()->Now() - killed, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kWorkerDeath);
-  EXPECT_LT(cut.tokens.size(), 900u);
+  ExpectNames(cut, cluster, victim, stage);
+  EXPECT_LT(cut.tokens.size(), 480u);
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(cluster.node(i).Running(), i != victim);
@@ -113,7 +122,7 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
 }
 
 TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
-  Cluster cluster({.nodes = 3});
+  Cluster cluster({.nodes = 3, .memory = kTightMemory});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -121,13 +130,13 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant paused;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Long(), [&](int count) {
     if (count != 10) return;
     paused = SystemClock()->Now();
     cluster.node(victim).Signal(SIGSTOP);
   });
   EXPECT_LT(SystemClock()->Now() - paused, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kHeartbeatLost);
+  ExpectNames(cut, cluster, victim, stage);
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
 
@@ -140,7 +149,7 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
 }
 
 TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
-  Cluster cluster({.nodes = 3, .proxied = true});
+  Cluster cluster({.nodes = 3, .memory = kTightMemory, .proxied = true});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -148,14 +157,14 @@ TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant cut_at;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Long(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();
     cluster.control_proxy(victim).Cut();
   });
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, FailureKind::kHeartbeatLost);
+  ExpectNames(cut, cluster, victim, stage);
   ExpectPagesReturn(cluster, victim);
 
   cluster.data_proxy(victim).Mend();
@@ -175,11 +184,11 @@ INSTANTIATE_TEST_SUITE_P(HeadMiddleLast, FailureTest, ::testing::Values(0, 1, 2)
 
 // Only the data path to a node is cut; both ends still reach the coordinator.
 TEST_F(FailureTest, ACutLinkEndsTheRequestInBoundedTime) {
-  Cluster cluster({.nodes = 3, .proxied = true});
+  Cluster cluster({.nodes = 3, .memory = kTightMemory, .proxied = true});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const int victim = NodeOfStage(cluster, 1);
   Instant cut_at;
-  const Answer cut = cluster.Generate(Greedy("The quick brown fox", 900), [&](int count) {
+  const Answer cut = cluster.Generate(Long(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();
@@ -188,17 +197,17 @@ TEST_F(FailureTest, ACutLinkEndsTheRequestInBoundedTime) {
   EXPECT_NE(FailureKindOf(cut.status), FailureKind::kNone) << cut.status;
   EXPECT_FALSE(cut.end.has_value());
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  ExpectPagesReturn(cluster, victim);
-  cluster.data_proxy(victim).Mend();
+  cluster.data_proxy(victim).Mend();  // Until then the coordinator's probes come and go.
+  ExpectPagesReturn(cluster);
   EXPECT_TRUE(cluster.Until(absl::Seconds(30), [](Cluster& c) {
     return c.Generate(Greedy("The quick brown fox", 4)).status.ok();
   }));
 }
 
 TEST_F(FailureTest, ADeadlineEndsTheRequestWithinItsGrace) {
-  Cluster cluster({.nodes = 3});
+  Cluster cluster({.nodes = 3, .memory = kTightMemory});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
-  v1::GenerateRequest request = Greedy("The quick brown fox", 900);
+  v1::GenerateRequest request = Long();
   request.set_deadline_ms(300);
   const Answer answer = cluster.Generate(request);
   EXPECT_THAT(answer.status, FailsWith(FailureKind::kDeadlineExceeded));
