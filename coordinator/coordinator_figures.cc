@@ -33,6 +33,11 @@ void Fill(const SessionsStats& stats, CoordinatorFigures& figures) {
   figures.sessions_attached = stats.attached;
   figures.sessions_replayed = stats.replayed;
   figures.attempts_granted = stats.attempts;
+  figures.attempts_fenced = stats.attempts_fenced;
+  figures.attempts_unverified = stats.attempts_unverified;
+  figures.restarts = stats.restarts_by_kind;
+  figures.failover_seconds = stats.failover_seconds;
+  figures.tokens_billed = stats.tokens_billed;
   figures.restarts_paced = stats.restarts_paced;
   figures.fences_resent = stats.fences_resent;
 }

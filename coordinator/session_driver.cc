@@ -12,7 +12,7 @@
 namespace shardline {
 namespace {
 
-constexpr absl::Duration kOpenTimeout = absl::Seconds(5);
+constexpr absl::Duration kOpenTimeout = absl::Seconds(2);
 constexpr absl::Duration kFenceTimeout = absl::Seconds(2);
 constexpr absl::Duration kRunGrace = absl::Seconds(1);  // Past the budget, for the head's own end.
 constexpr uint64_t kRecordsMax = 1000;  // Of one session: far more than it can have attempts.

@@ -186,6 +186,8 @@ void SessionCore::OnToken(uint32_t index, int32_t token, Instant now) {
     return;
   }
   if (!first_token_at_) first_token_at_ = now;
+  if (failed_at_) shared_.stats->failover_seconds.Observe(absl::ToDoubleSeconds(now - *failed_at_));
+  failed_at_.reset();
   if (index == next) delivered_.push_back(token);
   ++shared_.stats->tokens_delivered;
   shared_.actions->deliver.push_back({.request = request_.request,
@@ -254,6 +256,7 @@ void SessionCore::OnFinished(const absl::StatusOr<SessionOutcome>& stored, Insta
                                                           : std::string("its own")))),
             now);
   }
+  if (stands == SessionOutcome::kCompleted) shared_.stats->tokens_billed += delivered_.size();
   Retire(stands);
 }
 

@@ -44,7 +44,7 @@ struct SessionsOptions {
   int node_deaths_max = 2;                                   // Under one session; then kPoison.
   absl::Duration retry_after = absl::Seconds(1);             // Told with kOverloaded.
   absl::Duration end_grace = absl::Milliseconds(500);        // The client's end after its deadline.
-  absl::Duration open_timeout = absl::Seconds(5);            // For all stages to answer an open.
+  absl::Duration open_timeout = absl::Seconds(2);            // For all stages to answer an open.
   absl::Duration classify_grace = absl::Milliseconds(300);   // For membership to name a culprit.
   absl::Duration finish_retry = absl::Milliseconds(100);     // After a finish the store refused.
   absl::Duration suspect_backoff = absl::Milliseconds(500);  // Before a route with suspects; x n.
@@ -197,6 +197,7 @@ class SessionCore {
   // What earlier attempts have taught.
   absl::Status failure_;                // Of the last one.
   std::optional<AttemptKey> failed_;    // Its key.
+  std::optional<Instant> failed_at_;    // Until the next token.
   std::optional<AttemptEnd> previous_;  // Its record, until the grant has written it.
   RouteSuspects suspects_;
   RouteSuspects banned_;             // A route with these is no route.

@@ -209,9 +209,13 @@ void SessionCore::Suspect(const absl::Status& status) {
 }
 
 void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant now) {
-  ++shared_.stats->restarts;
   const FailureKind kind = FailureKindOf(status);
   const bool unverified = ran_ && LeavesStepsUnverified(kind);
+  SessionsStats& stats = *shared_.stats;
+  ++stats.restarts;
+  ++stats.restarts_by_kind[static_cast<size_t>(kind)];
+  ++(unverified ? stats.attempts_unverified : stats.attempts_fenced);
+  if (!failed_at_) failed_at_ = now;
   previous_ = RecordOf(unverified ? SessionOutcome::kUnverified : SessionOutcome::kFenced, status);
   failure_ = status;
   failed_ = key_;

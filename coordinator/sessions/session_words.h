@@ -2,6 +2,7 @@
 
 // What goes into SessionsCore and what comes out of it.
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/failure.h"
+#include "base/histogram.h"
 #include "base/id.h"
 #include "base/run_result.h"
 #include "coordinator/routing/plan.h"
@@ -242,12 +244,17 @@ struct SessionsStats {
   uint64_t attached = 0;  // To a session that runs here.
   uint64_t replayed = 0;  // Answered from the ledger.
 
-  uint64_t attempts = 0;  // Granted.
+  uint64_t attempts = 0;             // Granted.
+  uint64_t attempts_fenced = 0;      // Replaced, with such a record.
+  uint64_t attempts_unverified = 0;  // The same.
   uint64_t restarts = 0;
-  uint64_t restarts_paced = 0;  // That had to wait for the cluster's restart budget.
+  std::array<uint64_t, kFailureKindCount> restarts_by_kind = {};  // Of what ended the one before.
+  Histogram failover_seconds{SlowBounds()};  // From a failure to the next token.
+  uint64_t restarts_paced = 0;               // That had to wait for the cluster's restart budget.
   uint64_t poisoned = 0;
 
   uint64_t tokens_delivered = 0;
+  uint64_t tokens_billed = 0;   // Of completed sessions.
   uint64_t tokens_dropped = 0;  // Late, doubled or of an older epoch.
   uint64_t fences_sent = 0;     // The next two, and those that are out.
   uint64_t fences_answered = 0;

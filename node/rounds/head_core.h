@@ -47,7 +47,7 @@ struct HeadOptions {
   size_t samples_max = 64;       // Rows of one finish job.
   // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
   // largest while too few laps are known), and as much again for each chunk ahead of it.
-  absl::Duration step_timeout_min = absl::Seconds(1);
+  absl::Duration step_timeout_min = absl::Seconds(2);  // Above the lease: beats know who.
   absl::Duration step_timeout_max = absl::Seconds(5);
   // A stage that does not know the attempt yet, since steps overtook its OPEN, gets them again
   // after a pause; the pause doubles.

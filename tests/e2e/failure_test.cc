@@ -1,6 +1,6 @@
-// A node that dies, freezes or is cut off, and whose layers nobody else has room for, ends the
-// request by its deadline, with an error that names it; the rest of the cluster lives on, and the
-// next request works once the node is back. failover_test has the cases with a way out.
+// While nobody may take over for a node that dies, freezes or is cut off, the request waits for it
+// and ends at its deadline with an error that names it; the rest of the cluster lives on, and the
+// next request works once the node is back. What a takeover looks like: failover_test.cc.
 
 #include <signal.h>
 
@@ -17,16 +17,20 @@ namespace {
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
-constexpr absl::Duration kDeadline = absl::Seconds(4);
-// The deadline, its grace, and what a loaded test machine may add.
+// Heartbeat timeout of the defaults, plus what a loaded test machine may add.
 constexpr absl::Duration kNoticeMax = absl::Seconds(8);
+// Of requests whose node does not come back.
+constexpr absl::Duration kPatience = absl::Seconds(5);
 
-// More than can be generated before it is cut.
-v1::GenerateRequest Long() {
-  v1::GenerateRequest request = Greedy("The quick brown fox", 480);
-  request.set_deadline_ms(absl::ToInt64Milliseconds(kDeadline));
+// A long answer, whose client waits only so long.
+v1::GenerateRequest Impatient() {
+  v1::GenerateRequest request = Greedy("The quick brown fox", 900);
+  request.set_deadline_ms(absl::ToInt64Milliseconds(kPatience));
   return request;
 }
+
+// Nobody takes over the layers of a node that is away.
+const std::vector<std::string> kNoReplan = {"--replan-after", "inf"};
 
 class FailureTest : public ::testing::TestWithParam<int> {
  protected:
@@ -34,8 +38,7 @@ class FailureTest : public ::testing::TestWithParam<int> {
     v1::LoadModelRequest request;
     request.set_path(GoldenModelPath());
     request.set_name("smollm2");
-    request.set_context_tokens_max(512);
-    request.set_sessions_max(1);
+    request.set_context_tokens_max(1024);
     for (const LayerRange range : kRanges) {
       v1::LayerRange* added = request.add_ranges();
       added->set_begin(range.begin);
@@ -54,14 +57,17 @@ class FailureTest : public ::testing::TestWithParam<int> {
     return 0;
   }
 
-  // The error a client must see when the node of `stage` failed and nobody can take its place.
-  // Heartbeats, a broken stream or a step that is not answered in time, whichever is first, tell.
-  static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage) {
+  // What a client must see when the node of `stage` failed and stayed away. `noticed` says how it
+  // was found out: by the heartbeats or a broken stream, not by the slower step timer.
+  static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage,
+                          const std::string& noticed) {
     EXPECT_THAT(answer.status, FailsWith(FailureKind::kDeadlineExceeded));
     EXPECT_FALSE(answer.end.has_value()) << "a failure must not look like an answer";
     const std::string message(answer.status.message());
+    EXPECT_THAT(message, HasSubstr("waiting for a route"));
     EXPECT_THAT(message, HasSubstr(cluster.NodeName(node)));
     EXPECT_THAT(message, HasSubstr(kRanges[stage].ToString()));
+    EXPECT_THAT(message, HasSubstr(noticed));
   }
 
   static void ExpectPagesReturn(Cluster& cluster, int except = -1) {
@@ -82,13 +88,11 @@ class FailureTest : public ::testing::TestWithParam<int> {
     })) << cluster.Status().DebugString();
   }
 
-  // A node of kTightMemory holds one of them; two such nodes do not hold the model.
-  static constexpr char kTightMemory[] = "90MiB";
-  static constexpr LayerRange kRanges[] = {{0, 7}, {7, 19}, {19, 30}};
+  static constexpr LayerRange kRanges[] = {{0, 10}, {10, 21}, {21, 30}};
 };
 
 TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
-  Cluster cluster({.nodes = 3, .memory = kTightMemory});
+  Cluster cluster({.nodes = 3, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -96,14 +100,14 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant killed;
-  const Answer cut = cluster.Generate(Long(), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     killed = SystemClock()->Now();
     cluster.node(victim).Signal(SIGKILL);
   });
   EXPECT_LT(SystemClock()->Now() - killed, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage);
-  EXPECT_LT(cut.tokens.size(), 480u);
+  ExpectNames(cut, cluster, victim, stage, "stream reset");
+  EXPECT_LT(cut.tokens.size(), 900u);
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(cluster.node(i).Running(), i != victim);
@@ -122,7 +126,7 @@ TEST_P(FailureTest, AKilledNodeIsNamedAndTheNextRequestWorksWhenItIsBack) {
 }
 
 TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
-  Cluster cluster({.nodes = 3, .memory = kTightMemory});
+  Cluster cluster({.nodes = 3, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -130,13 +134,13 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant paused;
-  const Answer cut = cluster.Generate(Long(), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     paused = SystemClock()->Now();
     cluster.node(victim).Signal(SIGSTOP);
   });
   EXPECT_LT(SystemClock()->Now() - paused, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage);
+  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
 
@@ -149,7 +153,7 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
 }
 
 TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
-  Cluster cluster({.nodes = 3, .memory = kTightMemory, .proxied = true});
+  Cluster cluster({.nodes = 3, .proxied = true, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const Answer whole = cluster.Generate(Greedy("The quick brown fox", 24));
   ASSERT_THAT(whole.status, IsOk());
@@ -157,14 +161,14 @@ TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
   const int victim = NodeOfStage(cluster, stage);
 
   Instant cut_at;
-  const Answer cut = cluster.Generate(Long(), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();
     cluster.control_proxy(victim).Cut();
   });
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage);
+  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
   ExpectPagesReturn(cluster, victim);
 
   cluster.data_proxy(victim).Mend();
@@ -184,11 +188,11 @@ INSTANTIATE_TEST_SUITE_P(HeadMiddleLast, FailureTest, ::testing::Values(0, 1, 2)
 
 // Only the data path to a node is cut; both ends still reach the coordinator.
 TEST_F(FailureTest, ACutLinkEndsTheRequestInBoundedTime) {
-  Cluster cluster({.nodes = 3, .memory = kTightMemory, .proxied = true});
+  Cluster cluster({.nodes = 3, .proxied = true, .coordinator_arguments = kNoReplan});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
   const int victim = NodeOfStage(cluster, 1);
   Instant cut_at;
-  const Answer cut = cluster.Generate(Long(), [&](int count) {
+  const Answer cut = cluster.Generate(Impatient(), [&](int count) {
     if (count != 10) return;
     cut_at = SystemClock()->Now();
     cluster.data_proxy(victim).Cut();
@@ -197,17 +201,17 @@ TEST_F(FailureTest, ACutLinkEndsTheRequestInBoundedTime) {
   EXPECT_NE(FailureKindOf(cut.status), FailureKind::kNone) << cut.status;
   EXPECT_FALSE(cut.end.has_value());
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  cluster.data_proxy(victim).Mend();  // Until then the coordinator's probes come and go.
-  ExpectPagesReturn(cluster);
+  ExpectPagesReturn(cluster, victim);
+  cluster.data_proxy(victim).Mend();
   EXPECT_TRUE(cluster.Until(absl::Seconds(30), [](Cluster& c) {
     return c.Generate(Greedy("The quick brown fox", 4)).status.ok();
   }));
 }
 
 TEST_F(FailureTest, ADeadlineEndsTheRequestWithinItsGrace) {
-  Cluster cluster({.nodes = 3, .memory = kTightMemory});
+  Cluster cluster({.nodes = 3});
   ASSERT_NO_FATAL_FAILURE(Load(cluster));
-  v1::GenerateRequest request = Long();
+  v1::GenerateRequest request = Greedy("The quick brown fox", 900);
   request.set_deadline_ms(300);
   const Answer answer = cluster.Generate(request);
   EXPECT_THAT(answer.status, FailsWith(FailureKind::kDeadlineExceeded));
