@@ -2,6 +2,7 @@
 
 #include "tests/e2e/chaos.h"
 
+#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -65,6 +66,16 @@ TEST_F(ChaosTest, ACoordinatorDiesAndItsClientsReattach) {
 TEST_F(ChaosTest, EverythingAtOnce) {
   const ChaosReport report = Run({.seed = 31, .sessions = 40});
   EXPECT_GT(report.outcomes.at(ClientReport::Outcome::kCompleted), 20);
+}
+
+// The checks do look.
+TEST_F(ChaosTest, ATokenThatIsNotTheUndisturbedOneIsNoticed) {
+  std::vector<ReferenceAnswer> others = answers_;
+  for (ReferenceAnswer& other : others) other.tokens[3] ^= 1;
+  const ChaosReport report =
+      RunChaos({.sessions = 4, .recipes = kRecipes, .faults = {}}, recipes_, others);
+  EXPECT_GE(report.violations.size(), 4U);
+  std::filesystem::remove_all(report.directory);
 }
 
 // The plan is a function of the options, or a seed would replay nothing.
