@@ -57,6 +57,9 @@ CoordinatorFigures Coordinator::Figures() {
          .up = node.live,
          .last_beat_unix_s = absl::ToDoubleSeconds(wall - node.since_echo - absl::UnixEpoch())});
   }
+  for (const auto& [what, count] : models_.replans()) {
+    figures.replans.push_back({.model = what.first, .reason = what.second, .count = count});
+  }
   figures.term = term_.value();
   figures.ready = ready_told_;
   return figures;

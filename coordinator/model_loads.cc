@@ -248,6 +248,7 @@ void ModelLoads::Replan(const RouteActions::Replan& ask) {
   absl::StatusOr<PlacedModel> placed = PlaceAgain(*entry.file, *entry.plan, loss, idle, usable);
   if (!placed.ok()) return RefuseReplan(ask.model, ask.plan, placed.status());
   LogInfo("placed again", {{"model", ask.model}, {"placement", placed->explanation}});
+  ++replans_[{ask.model, ask.lost.empty() ? "link" : "lost"}];
   entry.next = placed->plan;
   world_.store->Run([text = SerializeModelPlan(placed->plan),
                      term = world_.term](Store& store) { return store.CreatePlan(term, text); },

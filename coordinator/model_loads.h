@@ -12,6 +12,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -93,6 +94,9 @@ class ModelLoads {
   // As RouteTable::RouteAnyway, which says what becomes of `avoid`.
   absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid);
   bool AnyReady() const;
+  // Plans made in place of one in force, by (model, why: "lost" layers or a "link").
+  using Replans = std::map<std::pair<std::string, std::string>, uint64_t>;
+  const Replans& replans() const { return replans_; }
   std::vector<ClusterModel> List() const;
   std::vector<std::string> Problems() const;
 
@@ -142,6 +146,7 @@ class ModelLoads {
   std::optional<v1::LoadModelRequest> waiting_;  // Of LoadWhenPossible, not yet placed.
   std::string waiting_problem_;
   uint64_t loads_ = 0;
+  Replans replans_;
 
   mutable absl::Mutex mu_;
   std::map<std::string, Served> served_ ABSL_GUARDED_BY(mu_);

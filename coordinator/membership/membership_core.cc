@@ -317,10 +317,10 @@ std::vector<SuspectLink> MembershipCore::SuspectLinks(Instant now) const {
 std::vector<std::string> MembershipCore::Problems(Instant now) const {
   std::vector<std::string> problems;
   if (superseded_by_) {
-    problems.push_back(absl::StrCat("the ledger is out of date: a node has obeyed term ",
-                                    superseded_by_->value(), ", this coordinator has term ",
-                                    options_.term.value(),
-                                    "; nothing is served; stop it and start it with --restore"));
+    problems.push_back(absl::StrCat(
+        "the ledger is out of date: a node has obeyed term ", superseded_by_->value(),
+        ", this coordinator has term ", options_.term.value(),
+        "; nothing is served; stop it and start it once with --restore ", superseded_by_->value()));
   }
   for (const SuspectLink& link : SuspectLinks(now)) {
     problems.push_back(absl::StrCat("node ", link.from.node.value(), " does not hear node ",
