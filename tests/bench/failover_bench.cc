@@ -1,8 +1,8 @@
 // How fast a fault is noticed, and how fast a session goes on.
 //
-//   failover_bench detect MODEL.gguf      kill -9 and SIGSTOP of a node, until the coordinator
-//                                         counts it as lost
-//   failover_bench failover MODEL.gguf    kill -9 of a node under a session, until its next token,
+//   failover_bench kill MODEL.gguf        kill -9 of a node, until the coordinator counts it as
+//   lost failover_bench pause MODEL.gguf       SIGSTOP, likewise failover_bench failover MODEL.gguf
+//   kill -9 of a node under a session, until its next token,
 //                                         less detection, over prefilling the same tokens
 
 #include <signal.h>
@@ -103,16 +103,11 @@ double DetectMs(Cluster& cluster, int run, int signal) {
   return absl::ToDoubleMilliseconds(lost - start);
 }
 
-void Detect(const std::string& model) {
+void Detect(const std::string& model, int signal, const char* figure) {
   const std::unique_ptr<Cluster> cluster = Serve(model, 1);
-  std::vector<double> kill;
-  std::vector<double> pause;
-  for (int run = 0; run < kRuns; ++run) {
-    kill.push_back(DetectMs(*cluster, run, SIGKILL));
-    pause.push_back(DetectMs(*cluster, run, SIGSTOP));
-  }
-  Print("detect_kill_ms", kill);
-  Print("detect_pause_ms", pause);
+  std::vector<double> ms;
+  for (int run = 0; run < kRuns; ++run) ms.push_back(DetectMs(*cluster, run, signal));
+  Print(figure, ms);
 }
 
 v1::GenerateRequest LongPrompt(uint32_t tokens) {
@@ -193,12 +188,14 @@ void FailoverOverPrefill(const std::string& model) {
 }  // namespace shardline::bench
 
 int main(int argc, char** argv) {
-  if (argc == 3 && std::strcmp(argv[1], "detect") == 0) {
-    shardline::bench::Detect(argv[2]);
+  if (argc == 3 && std::strcmp(argv[1], "kill") == 0) {
+    shardline::bench::Detect(argv[2], SIGKILL, "detect_kill_ms");
+  } else if (argc == 3 && std::strcmp(argv[1], "pause") == 0) {
+    shardline::bench::Detect(argv[2], SIGSTOP, "detect_pause_ms");
   } else if (argc == 3 && std::strcmp(argv[1], "failover") == 0) {
     shardline::bench::FailoverOverPrefill(argv[2]);
   } else {
-    std::fprintf(stderr, "usage: failover_bench detect MODEL.gguf | failover MODEL.gguf\n");
+    std::fprintf(stderr, "usage: failover_bench kill|pause|failover MODEL.gguf\n");
     return 2;
   }
   return 0;

@@ -10,8 +10,8 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/build_env.sh"
 cd "$root"
 
-all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo detect
-     failover_over_reprefill semantics_cost sim_events_per_s)
+all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo
+     detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sim_events_per_s)
 case "${1:-}" in
   -h|--help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --list) printf '%s\n' "${all[@]}"; exit 0 ;;
@@ -24,7 +24,8 @@ done
 
 model="${SHARDLINE_BENCH_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 [ -n "${SHARDLINE_BENCH_MODEL:-}" ] || deploy/fetch_model.sh
-build release model_bench cluster_bench failover_bench semantics_bench grpc_echo shardline-sim binaries | tail -n 1
+build release model_bench cluster_bench failover_bench semantics_bench grpc_echo binaries |
+  tail -n 1
 bench="$root/build/release/tests/bench"
 
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
@@ -36,7 +37,8 @@ for name in "${names[@]}"; do
     prefill_vs_int8_peak) "$bench/model_bench" prefill "$model" ;;
     shards3_vs_1) "$bench/cluster_bench" shards "$model" ;;
     hop_vs_grpc_echo) "$bench/cluster_bench" hop "$model" "$bench/grpc_echo" ;;
-    detect) "$bench/failover_bench" detect "$model" ;;
+    detect_kill_ms) "$bench/failover_bench" kill "$model" ;;
+    detect_pause_ms) "$bench/failover_bench" pause "$model" ;;
     failover_over_reprefill) "$bench/failover_bench" failover "$model" ;;
     semantics_cost) "$bench/semantics_bench" "$model" "$root/build" ;;
     sim_events_per_s)  # Of one core.

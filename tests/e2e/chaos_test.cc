@@ -2,6 +2,7 @@
 
 #include "tests/e2e/chaos.h"
 
+#include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -39,16 +40,43 @@ TEST_F(ChaosTest, WithoutFaultsEverySessionCompletes) {
 }
 
 TEST_F(ChaosTest, NodesDieAndFreezeAndASpareTakesTheirLayers) {
-  Run({.seed = 11, .sessions = 40, .faults = {Fault::kKill, Fault::kPause}});
+  const ChaosReport report =
+      Run({.seed = 11, .sessions = 40, .faults = {Fault::kKill, Fault::kPause}});
+  EXPECT_GT(report.outcomes.at(ClientReport::Outcome::kCompleted), 20);
+  EXPECT_GT(report.completed_after_restart, 0);
 }
 
 TEST_F(ChaosTest, WiresAreCutAndReset) {
-  Run({.seed = 21,
+  const ChaosReport report = Run(
+      {.seed = 21,
        .sessions = 40,
        .faults = {Fault::kCut, Fault::kOneWay, Fault::kLink, Fault::kReset, Fault::kMidBundle}});
+  EXPECT_GT(report.outcomes.at(ClientReport::Outcome::kCompleted), 20);
+  EXPECT_GT(report.completed_after_restart, 0);
 }
 
-TEST_F(ChaosTest, EverythingAtOnce) { Run({.seed = 31, .sessions = 40}); }
+TEST_F(ChaosTest, ACoordinatorDiesAndItsClientsReattach) {
+  const ChaosReport report =
+      Run({.seed = 41, .sessions = 20, .faults = {Fault::kCoordinator, Fault::kReset}});
+  EXPECT_GT(report.outcomes.at(ClientReport::Outcome::kCompleted), 10);
+  EXPECT_GT(report.faults.at(Fault::kCoordinator), 0);
+  EXPECT_GT(report.reattaches, 0);
+}
+
+TEST_F(ChaosTest, EverythingAtOnce) {
+  const ChaosReport report = Run({.seed = 31, .sessions = 40});
+  EXPECT_GT(report.outcomes.at(ClientReport::Outcome::kCompleted), 20);
+}
+
+// The checks do look.
+TEST_F(ChaosTest, ATokenThatIsNotTheUndisturbedOneIsNoticed) {
+  std::vector<ReferenceAnswer> others = answers_;
+  for (ReferenceAnswer& other : others) other.tokens[3] ^= 1;
+  const ChaosReport report =
+      RunChaos({.sessions = 4, .recipes = kRecipes, .faults = {}}, recipes_, others);
+  EXPECT_GE(report.violations.size(), 4U);
+  std::filesystem::remove_all(report.directory);
+}
 
 // The plan is a function of the options, or a seed would replay nothing.
 TEST(ChaosPlanTest, TheSameSeedGivesTheSamePlan) {
