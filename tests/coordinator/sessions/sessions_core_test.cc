@@ -184,11 +184,11 @@ TEST_F(SessionsTest, AStageThatNeverAnswersItsOpenIsNamed) {
   Grant();
   (void)Take();
   core_.OnOpenReply(kKey, 0, absl::OkStatus(), At(2));
-  EXPECT_EQ(core_.NextWake(), At(5001));
-  core_.OnTick(At(5000));
+  EXPECT_EQ(core_.NextWake(), At(2001));
+  core_.OnTick(At(2000));
   EXPECT_TRUE(Take().empty());
-  core_.OnTick(At(5001));
-  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 5002);
+  core_.OnTick(At(2001));
+  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 2002);
   EXPECT_THAT(status, FailsWith(FailureKind::kHeartbeatLost));
   EXPECT_EQ(FailureDetailOf(status).node, NodeId("node-b"));
 }
