@@ -195,9 +195,9 @@ class SessionCore {
   RunResult result_;
 
   // What earlier attempts have taught.
-  absl::Status failure_;                // Of the last one.
-  std::optional<AttemptKey> failed_;    // Its key.
-  std::optional<Instant> failed_at_;    // Until the next token.
+  absl::Status failure_;               // Of the last one.
+  std::optional<AttemptKey> failed_;   // Its key.
+  std::optional<Instant> failed_at_;   // Until the next token.
   std::optional<EndRecord> previous_;  // Its record, until the grant has written it.
   RouteSuspects suspects_;
   RouteSuspects banned_;             // A route with these is no route.

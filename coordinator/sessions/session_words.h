@@ -80,9 +80,9 @@ uint64_t TokensDigest(absl::Span<const int32_t> tokens);
 struct Admitted {
   AttemptKey key;  // The attempt granted; or the last one of a session that is over.
   bool granted = false;
-  bool known = false;                 // The session was there before.
+  bool known = false;                // The session was there before.
   std::optional<EndRecord> outcome;  // When it is over.
-  std::vector<int32_t> tokens;        // Of a completed one, if it had a key.
+  std::vector<int32_t> tokens;       // Of a completed one, if it had a key.
 };
 
 // Carried out in the order of the fields, and each list in its own order. `request` names the
