@@ -17,6 +17,10 @@ Store::FileKey ToStoreKey(const ManifestCache::Key& key) {
   return {.path = key.path, .size = key.size, .modified_ns = key.modified_ns};
 }
 
+std::string NameOf(const v1::LoadModelRequest& request) {
+  return request.name().empty() ? ModelNameOf(request.path()) : request.name();
+}
+
 absl::StatusOr<ModelWish> WishOf(const v1::LoadModelRequest& request) {
   constexpr uint32_t kNumberMax = uint32_t{1} << 30;
   if (request.context_tokens_max() > kNumberMax || request.shards() > kNumberMax ||
@@ -113,9 +117,7 @@ void ModelLoads::LoadWhenPossible(const v1::LoadModelRequest& request) {
 
 void ModelLoads::TryWaiting() {
   if (!waiting_.has_value()) return;
-  const std::string name =
-      waiting_->name().empty() ? ModelNameOf(waiting_->path()) : waiting_->name();
-  if (entries_.contains(name)) return;  // Under way, or there already.
+  if (entries_.contains(NameOf(*waiting_))) return;  // Under way, or there already.
   const size_t wanted =
       std::max<size_t>({1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
   if (UsableNodes("", {}).size() < wanted * std::max<uint32_t>(1, waiting_->replicas())) return;
@@ -127,7 +129,7 @@ void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) 
     return world_.admin->End(stream,
                              MakeFailure(FailureKind::kInvalidRequest, "the path is empty"));
   }
-  const std::string name = request.name().empty() ? ModelNameOf(request.path()) : request.name();
+  const std::string name = NameOf(request);
   if (entries_.contains(name)) {
     return world_.admin->End(stream, absl::AlreadyExistsError(absl::StrCat(
                                          "model ", name,
@@ -140,7 +142,7 @@ void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) 
 // REQUIRES: the name is free.
 std::string ModelLoads::Begin(const v1::LoadModelRequest& request,
                               std::vector<LoadStreamId> watchers) {
-  const std::string name = request.name().empty() ? ModelNameOf(request.path()) : request.name();
+  const std::string name = NameOf(request);
   Entry& entry = entries_[name];
   entry = {.load = ++loads_, .path = request.path(), .watchers = std::move(watchers)};
   absl::StatusOr<ModelWish> wish = WishOf(request);
@@ -377,6 +379,12 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
   if (found != entries_.end() && !found->second.in_service) {
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        absl::StrCat("model ", model, " is loading: ", found->second.note));
+  }
+  const bool waited_for = waiting_.has_value() && found == entries_.end() &&
+                          (model == NameOf(*waiting_) || (model.empty() && entries_.empty()));
+  if (waited_for) {
+    return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
+                       waiting_problem_);
   }
   return routes_.RouteAnyway(model, avoid, world_.clock->Now());
 }

@@ -173,7 +173,9 @@ TEST(CasesTest, AModelWhoseStageNeverStartsIsNotReady) {
                    .coordinator_arguments = {"--model", GoldenModelPath(), "--model-name",
                                              "smollm2", "--shards", "2"}});
   const Answer answer = cluster.Generate(Greedy("hello", 4));
-  EXPECT_FALSE(answer.status.ok());
+  EXPECT_THAT(answer.status, FailsWith(FailureKind::kOverloaded));
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("waits for 2 node"));
+  EXPECT_GT(FailureDetailOf(answer.status).retry_after, absl::ZeroDuration());
   EXPECT_TRUE(answer.tokens.empty());
   const v1::ClusterStatus status = cluster.Status();
   EXPECT_FALSE(status.healthy());
