@@ -64,7 +64,7 @@ bool IsSetting(const std::string& flag) {
 
 struct Texted {
   std::string heartbeat = "250ms";
-  std::string lease = "1500ms";
+  std::string lease = "1400ms";
   std::string replan_after = "1s";
   std::string drain = "2s";
   std::string log_level = "info";

@@ -30,7 +30,7 @@ struct CoordinatorOptions {
   uint32_t sessions_max = 0;        // Full contexts of KV; 0: 4.
 
   absl::Duration heartbeat = absl::Milliseconds(250);
-  absl::Duration lease = absl::Milliseconds(1500);  // Silence after which a node is lost.
+  absl::Duration lease = absl::Milliseconds(1400);  // Silence after which a node is lost.
   // A lost node may come back for so long; then its layers go to others.
   absl::Duration replan_after = absl::Seconds(1);
 
