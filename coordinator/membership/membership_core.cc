@@ -264,6 +264,7 @@ absl::Status MembershipCore::Remove(const NodeId& node) {
 }
 
 MembershipActions MembershipCore::TakeActions() {
+  if (actions_.empty()) return {};
   return std::exchange(actions_, MembershipActions());
 }
 

@@ -207,7 +207,10 @@ void RouteTable::OnTick(Instant now) {
   }
 }
 
-RouteActions RouteTable::TakeActions() { return std::exchange(actions_, RouteActions()); }
+RouteActions RouteTable::TakeActions() {
+  if (actions_.empty()) return {};
+  return std::exchange(actions_, RouteActions());
+}
 
 Instant RouteTable::NextWake() const {
   Instant wake = Instant::InfiniteFuture();

@@ -184,7 +184,10 @@ void SessionsCore::OnTick(Instant now) {
   ForEach([now](SessionCore& session) { session.OnTick(now); });
 }
 
-SessionsActions SessionsCore::TakeActions() { return std::exchange(actions_, SessionsActions()); }
+SessionsActions SessionsCore::TakeActions() {
+  if (actions_.empty()) return {};  // Asked after every event, and mostly so.
+  return std::exchange(actions_, SessionsActions());
+}
 
 Instant SessionsCore::NextWake() const {
   Instant wake = Instant::InfiniteFuture();

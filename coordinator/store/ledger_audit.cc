@@ -37,9 +37,12 @@ std::string LedgerHash(std::string_view previous, const LedgerEntry& entry) {
   }
   Append(entry.route, bytes);
   Append(entry.record.detail, bytes);
+  // Fetched once: EVP_sha256() would be looked up again for every record.
+  static EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  SL_CHECK(sha256 != nullptr);
   std::string hash(32, '\0');
   SL_CHECK(EVP_Digest(bytes.data(), bytes.size(), reinterpret_cast<unsigned char*>(hash.data()),
-                      nullptr, EVP_sha256(), nullptr) == 1);
+                      nullptr, sha256, nullptr) == 1);
   return hash;
 }
 

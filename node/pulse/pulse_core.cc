@@ -95,7 +95,10 @@ void PulseCore::OnTick(Instant now) {
   for (auto& [id, peer] : peers_) Judge(id, peer, now);
 }
 
-PulseActions PulseCore::TakeActions() { return std::exchange(actions_, PulseActions()); }
+PulseActions PulseCore::TakeActions() {
+  if (actions_.empty()) return {};
+  return std::exchange(actions_, PulseActions());
+}
 
 Instant PulseCore::NextWake() const {
   Instant wake = Instant::InfiniteFuture();

@@ -27,7 +27,10 @@ HeadCore::HeadCore(HeadOptions options)
   SL_CHECK(options_.samples_max > 0);
 }
 
-HeadActions HeadCore::TakeActions() { return std::exchange(actions_, {}); }
+HeadActions HeadCore::TakeActions() {
+  if (actions_.empty()) return {};
+  return std::exchange(actions_, {});
+}
 
 void HeadCore::SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
                         bool is_prefill, Instant now) {

@@ -27,7 +27,10 @@ StageCore::StageCore(StageOptions options)
   SL_CHECK(options_.jobs_in_flight_max > 0);
 }
 
-StageActions StageCore::TakeActions() { return std::exchange(actions_, {}); }
+StageActions StageCore::TakeActions() {
+  if (actions_.empty()) return {};  // Asked after every event, and mostly so.
+  return std::exchange(actions_, {});
+}
 
 Instant StageCore::NextWake() const {
   absl::Duration wake = absl::InfiniteDuration();

@@ -17,10 +17,8 @@ constexpr SimTime kLinkPauseMax = 1 * kSecond;
 
 void SimNode::Drain() {
   while (true) {
-    StageActions stage;
-    HeadActions head;
-    if (stage_ != nullptr) stage = stage_->TakeActions();
-    if (head_ != nullptr) head = head_->TakeActions();
+    StageActions stage = stage_ == nullptr ? StageActions() : stage_->TakeActions();
+    HeadActions head = head_ == nullptr ? HeadActions() : head_->TakeActions();
     const bool pulsed = CarryOutPulses();
     if (stage.empty() && head.empty() && !pulsed) break;
     CarryOut(std::move(stage));
