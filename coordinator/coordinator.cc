@@ -163,7 +163,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                  sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
                                route, std::make_unique<ProbeWatch>(std::move(done)));
                },
-           .routes_changed = {},
+           // Who waits for a route asks again at once, not with its next try.
+           .routes_changed = [this](const std::string&) { sessions_.OnRoutesChanged(); },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
           {.replan_after = options.replan_after}),
       ledger_(&store_, term, floor, clock->Now(), {}) {
