@@ -31,6 +31,19 @@ enum class PlantedBug {
   // The head.
   kCopyEndsTheOriginal,  // "In flight" about a copy fails the attempt.
 
+  // Rounds.
+  kPromotesWhateverIsStaged,  // A staged round is used for whichever round comes.
+  kStageSurvivesFailure,      // A failed or cancelled round leaves what was staged with it.
+  kPieceFailureRepeats,       // A failed piece does not keep the job's later pieces from running.
+  kHaltForgetsQueued,         // A halt ends who runs, and not who waits.
+  kDraftUnchecked,            // A draft is accepted although another token was sampled.
+  kRejectedStays,             // Rejected drafts are not taken back from the KV.
+
+  // Cached prefixes.
+  kPinnedPageEvicted,    // A page that an attempt reads is handed to another.
+  kCachedUncomputed,     // A page can be found before its rows are committed.
+  kPrefixLongerThanHit,  // The head starts behind what the shortest stage has.
+
   // A session.
   kSuccessBeforeRecord,       // The client hears the end before its record is durable.
   kRestartLosesDeadline,      // A new attempt gets a fresh deadline.

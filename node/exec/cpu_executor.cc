@@ -184,9 +184,8 @@ absl::Status CpuExecutor::RunFinish(const ComputeJob& job, ComputeDone& done) {
       const SampleTarget& target = job.samples[i];
       absl::StatusOr<SampledToken> token = target.sampler->Sample(
           std::span(logits_).subspan((i - begin) * vocab, vocab), target.index);
-      done.samples.push_back({.key = target.key,
-                              .status = token.status(),
-                              .token = token.ok() ? *std::move(token) : SampledToken{}});
+      done.samples.push_back({.key = target.key, .status = token.status()});
+      if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
     }
   }
   return absl::OkStatus();

@@ -199,6 +199,9 @@ void HeadCore::TakeResult(const StepKey& key, SampleResult result, absl::Duratio
   attempt.finishing.reset();
   attempt.progress = now;
   if (attempt.finish_is_decode) attempt.timings.head_compute += compute_time;
+  if (result.status.ok() && result.tokens.empty()) {
+    result.status = MakeFailure(FailureKind::kDeviceLost, "the answer has no token");
+  }
   if (!result.status.ok()) {
     const FailureKind kind = FailureKindOf(result.status);
     End(it, Fail(kind == FailureKind::kNone ? FailureKind::kDeviceLost : kind, key.attempt,
@@ -213,14 +216,14 @@ void HeadCore::TakeResult(const StepKey& key, SampleResult result, absl::Duratio
   }
   attempt.last_token = now;
   ++stats_.tokens_sampled;
-  const int32_t token = result.token.token;
+  const int32_t token = result.tokens.front().token;
   const std::vector<int32_t>& stops = attempt.run.stop_tokens;
   if (std::find(stops.begin(), stops.end(), token) != stops.end()) {
     End(it, absl::OkStatus(), FinishReason::kStop, token);
     return;
   }
   actions_.tokens.push_back(
-      {.key = key.attempt, .index = attempt.generated, .token = std::move(result.token)});
+      {.key = key.attempt, .index = attempt.generated, .token = std::move(result.tokens.front())});
   ++attempt.generated;
   if (attempt.generated >= static_cast<uint32_t>(attempt.run.new_tokens_max) ||
       attempt.sent >= attempt.tokens_limit) {

@@ -3,11 +3,13 @@
 // What the head is asked to run and how it ends; in the terms of head.proto, without its bytes.
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/id.h"
+#include "base/prefix_chain.h"
 #include "base/run_result.h"
 #include "node/sampling/sampler.h"
 #include "node/stage/stage_bundle.h"
@@ -24,6 +26,13 @@ struct RunAttempt {
   absl::Duration budget;
   std::vector<RouteStage> route;  // As opened; names the stages when one is to blame.
   int32_t tokens_max = 0;         // KV reserved at OPEN.
+  std::string tenant;             // Whom rounds are shared fairly between.
+  int32_t cached_tokens = 0;      // The prefix whose KV every stage holds; whole pages.
+  PrefixKey prefix_root;          // As OpenAttempt's.
+  bool no_drafts = false;
+  int32_t rounds_in_flight = 0;  // Of this route, by the cost model; 0: one.
+  absl::Duration step_cost;      // Of a lap without rows, as measured at load,
+  absl::Duration row_cost;       // and of each row; zero: unknown.
 };
 
 struct TokenOut {

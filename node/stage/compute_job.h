@@ -33,6 +33,8 @@ struct SampleTarget {
   StepKey key;
   int32_t row = 0;                   // Row of `hidden`.
   uint64_t index = 0;                // Which generated token of the session is drawn.
+  std::vector<int32_t> drafts;       // Guesses at what is drawn, each in a row of its own behind
+                                     // `row`: drawing goes on as long as they are right.
   std::shared_ptr<Sampler> sampler;  // The device thread uses it until the job is done.
 };
 
@@ -48,7 +50,8 @@ struct ComputeJob {
 struct SampleResult {
   StepKey key;
   absl::Status status;  // kNonFinite, or OK.
-  SampledToken token;
+  // Drawn in turn: one, and one more for each draft that was right. Those before a failure count.
+  std::vector<SampledToken> tokens;
 };
 
 struct ComputeDone {

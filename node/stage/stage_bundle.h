@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "base/prefix_chain.h"
 #include "base/route.h"
 
 namespace shardline {
@@ -29,10 +30,12 @@ struct Recipe {
 
 // BundleRow.flags: the last token's hidden state goes to lm_head.
 inline constexpr uint32_t kRowWantsLogits = 1;
+// All of its tokens' hidden states do: a step that verifies drafts. It returns whole.
+inline constexpr uint32_t kRowWantsAllLogits = 2;
 
 // One step of one attempt inside a bundle: `token_count` consecutive tokens. A row on its way
 // back to the head (hop = length of the route) carries the hidden state of its last token alone:
-// token_count is 1 and position that token's.
+// token_count is 1 and position that token's; but one with kRowWantsAllLogits returns whole.
 struct BundleRow {
   StepKey key;
   int32_t position = 0;  // Of the first token: the length committed before this step.
@@ -42,6 +45,12 @@ struct BundleRow {
   uint32_t flags = 0;
   absl::Duration compute;  // Of the stages so far, for this step; a peer's word, for timings only.
   uint64_t chain = 0;      // Of all the sender sent before this step: step_chain.h.
+  // Of the page that ends at or before `position`, whose tokens are all accepted and that no row of
+  // the attempt named before; empty: none.
+  PrefixKey prefix_key;
+  // Drafts of the step before that were wrong: so many of the last committed tokens are taken back
+  // before this step. `position` counts without them.
+  int32_t rejected = 0;
 };
 
 struct StageBundle {
@@ -68,6 +77,10 @@ struct OpenAttempt {
   std::vector<RouteStage> route;
   int32_t tokens_max = 0;  // Prompt plus generation; the KV to reserve.
   absl::Duration budget;   // Time left for the request.
+  // One a full page of the prompt, from the first on: base/prefix_chain.h. What the stage has of
+  // them is pinned for the attempt, and what it computes of them is kept for others.
+  std::vector<PrefixKey> prefix_keys;
+  PrefixKey prefix_root;   // What the chain begins with; empty: nothing is cached.
   uint64_t open_seq = 0;   // Rising over all OPENs of one coordinator.
   std::string capability;  // What only the coordinator can have made.
 };
@@ -86,6 +99,7 @@ struct InspectStatus {
 struct OpenReply {
   int32_t pages_reserved = 0;
   int32_t pages_free = 0;
+  int32_t cached_tokens = 0;  // Of the prompt's first pages, pinned for the attempt.
 };
 
 struct FenceReply {

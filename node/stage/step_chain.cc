@@ -22,9 +22,12 @@ uint64_t ChainNext(uint64_t chain, StepIndex step, uint64_t digest) {
 }
 
 uint64_t RowDigest(const BundleRow& row, const void* content, size_t content_bytes) {
-  const uint32_t head[4] = {static_cast<uint32_t>(row.position),
-                            static_cast<uint32_t>(row.token_count), row.flags, row.hop};
-  return XXH3_64bits_withSeed(content, content_bytes, XXH3_64bits(head, sizeof(head)));
+  const uint32_t head[5] = {static_cast<uint32_t>(row.position),
+                            static_cast<uint32_t>(row.token_count), row.flags, row.hop,
+                            static_cast<uint32_t>(row.rejected)};
+  const uint64_t of_key = XXH3_64bits_withSeed(
+      row.prefix_key.bytes.data(), row.prefix_key.bytes.size(), XXH3_64bits(head, sizeof(head)));
+  return XXH3_64bits_withSeed(content, content_bytes, of_key);
 }
 
 }  // namespace shardline

@@ -35,6 +35,12 @@ absl::Status CheckCapability(const std::string& capability) {
   return CheckCount(static_cast<int>(capability.size()), kCapabilityBytesMax, "capability");
 }
 
+absl::StatusOr<absl::Duration> ToCost(double us, const char* field) {
+  constexpr double kCostMaxUs = 1e9;
+  if (!(us >= 0 && us <= kCostMaxUs)) return Invalid(absl::StrCat(field, ": ", us));
+  return absl::Microseconds(us);
+}
+
 absl::StatusOr<SamplingParams> FromProto(const v1::Sampling& message) {
   SL_RETURN_IF_ERROR(
       CheckCount(static_cast<int>(message.logit_bias().size()), kLogitBiasMax, "logit_bias"));
@@ -84,6 +90,8 @@ v1::OpenRequest ToProto(const OpenAttempt& open) {
   message.set_tokens_max(static_cast<uint32_t>(open.tokens_max));
   message.set_budget_ms(absl::ToInt64Milliseconds(open.budget));
   message.set_open_seq(open.open_seq);
+  for (const PrefixKey& key : open.prefix_keys) message.add_prefix_keys(key.ToBytes());
+  message.set_prefix_root(open.prefix_root.ToBytes());
   message.set_capability(open.capability);
   return message;
 }
@@ -105,6 +113,12 @@ absl::StatusOr<OpenAttempt> FromProto(const v1::OpenRequest& request) {
   open.open_seq = request.open_seq();
   SL_RETURN_IF_ERROR(CheckCapability(request.capability()));
   open.capability = request.capability();
+  SL_RETURN_IF_ERROR(CheckCount(request.prefix_keys_size(), kPromptTokensMax, "prefix_keys"));
+  for (const std::string& bytes : request.prefix_keys()) {
+    SL_ASSIGN_OR_RETURN(const PrefixKey key, PrefixKey::FromBytes(bytes));
+    open.prefix_keys.push_back(key);
+  }
+  SL_ASSIGN_OR_RETURN(open.prefix_root, PrefixKey::FromBytes(request.prefix_root()));
   return open;
 }
 
@@ -112,6 +126,7 @@ v1::OpenReply ToProto(const OpenReply& reply) {
   v1::OpenReply message;
   message.set_pages_reserved(static_cast<uint32_t>(reply.pages_reserved));
   message.set_pages_free(static_cast<uint32_t>(reply.pages_free));
+  message.set_cached_tokens(static_cast<uint32_t>(reply.cached_tokens));
   return message;
 }
 
@@ -196,7 +211,9 @@ LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
                          .budget = row.budget,
                          .flags = row.flags,
                          .compute = row.compute,
-                         .chain = row.chain});
+                         .chain = row.chain,
+                         .prefix_key = row.prefix_key,
+                         .rejected = row.rejected});
   }
   link.hidden_dim = hidden_dim;
   link.payload = std::move(bundle.hidden);
@@ -214,7 +231,9 @@ StageBundle FromLinkBundle(LinkBundle bundle) {
                           .budget = row.budget,
                           .flags = row.flags,
                           .compute = row.compute,
-                          .chain = row.chain});
+                          .chain = row.chain,
+                          .prefix_key = row.prefix_key,
+                          .rejected = row.rejected});
   }
   stage.hidden = std::move(bundle.payload);
   return stage;
@@ -239,6 +258,16 @@ absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
   run.sampling.logits_digest = request.want_logits_digest();
   run.stop_tokens.assign(request.stop_tokens().begin(), request.stop_tokens().end());
   run.budget = absl::Milliseconds(request.budget_ms());
+  SL_RETURN_IF_ERROR(
+      CheckCount(static_cast<int>(request.tenant().size()), kTenantBytesMax, "tenant"));
+  run.tenant = request.tenant();
+  SL_ASSIGN_OR_RETURN(run.cached_tokens, ToInt32(request.cached_tokens(), "cached_tokens"));
+  SL_ASSIGN_OR_RETURN(run.prefix_root, PrefixKey::FromBytes(request.prefix_root()));
+  run.no_drafts = request.no_drafts();
+  SL_ASSIGN_OR_RETURN(run.rounds_in_flight,
+                      ToInt32(request.rounds_in_flight(), "rounds_in_flight"));
+  SL_ASSIGN_OR_RETURN(run.step_cost, ToCost(request.step_us(), "step_us"));
+  SL_ASSIGN_OR_RETURN(run.row_cost, ToCost(request.row_us(), "row_us"));
   return out;
 }
 

@@ -79,7 +79,7 @@ absl::StatusOr<CapabilityKey> CapabilityKey::FromBytes(std::string_view bytes) {
 }
 
 std::string OpenCapability(const CapabilityKey& key, const v1::OpenRequest& request) {
-  Encoding encoding("shardline.open.1");
+  Encoding encoding("shardline.open.2");
   encoding.Number(request.session())
       .Number(request.epoch())
       .Number(request.term())
@@ -97,6 +97,9 @@ std::string OpenCapability(const CapabilityKey& key, const v1::OpenRequest& requ
         .Number(Bits(stage.layers().end()));
   }
   encoding.Number(request.tokens_max()).Number(Bits(request.budget_ms()));
+  encoding.Number(static_cast<uint64_t>(request.prefix_keys_size()));
+  for (const std::string& prefix_key : request.prefix_keys()) encoding.Text(prefix_key);
+  encoding.Text(request.prefix_root());
   return Sign(key, encoding);
 }
 

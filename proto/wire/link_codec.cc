@@ -26,6 +26,7 @@ constexpr uint64_t kFrameHelloTag = 1 << 3 | 2;
 constexpr uint64_t kFrameBundleTag = 2 << 3 | 2;
 constexpr uint64_t kFramePingTag = 3 << 3 | 2;
 constexpr uint64_t kFrameInspectTag = 4 << 3 | 2;
+constexpr uint64_t kFramePlanTag = 5 << 3 | 2;
 constexpr uint64_t kBundleHeaderTag = 1 << 3 | 2;
 constexpr uint64_t kBundlePayloadTag = 2 << 3 | 2;
 
@@ -56,7 +57,11 @@ void AppendFixed64(std::string& out, uint32_t number, uint64_t value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-void AppendRow(std::string& out, const LinkRow& row) {
+// Field numbers of the rows in a BundleHeader and a BundlePlan.
+constexpr uint32_t kHeaderRowsField = 2;
+constexpr uint32_t kPlanRowsField = 1;
+
+void AppendRow(std::string& out, const LinkRow& row, uint32_t number) {
   std::string body;
   body.reserve(64);
   AppendField(body, 1, row.key.attempt.session.value());
@@ -69,7 +74,13 @@ void AppendRow(std::string& out, const LinkRow& row) {
   AppendField(body, 8, row.flags);
   AppendField(body, 9, static_cast<uint64_t>(absl::ToInt64Microseconds(row.compute)));
   AppendFixed64(body, 10, row.chain);
-  AppendVarint(out, 2 << 3 | kBytes);
+  if (!row.prefix_key.empty()) {
+    AppendVarint(body, 11 << 3 | kBytes);
+    AppendVarint(body, kPrefixKeyBytes);
+    body += row.prefix_key.ToBytes();
+  }
+  AppendField(body, 12, static_cast<uint32_t>(row.rejected));
+  AppendVarint(out, number << 3 | kBytes);
   AppendVarint(out, body.size());
   out += body;
 }
@@ -255,14 +266,19 @@ absl::StatusOr<int32_t> ToInt32(uint64_t value, std::string_view what) {
   return static_cast<int32_t>(value);
 }
 
+WireType RowFieldType(uint32_t number) {
+  if (number == 10) return kFixed64;
+  return number == 11 ? kBytes : kVarint;
+}
+
 absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
   LinkRow row;
   FieldSet seen;
   FieldReader reader(bytes);
   while (!reader.AtEnd()) {
     SL_ASSIGN_OR_RETURN(const Field field, reader.Next());
-    if (field.number > 10) continue;
-    SL_RETURN_IF_ERROR(seen.Take(field, field.number == 10 ? kFixed64 : kVarint));
+    if (field.number > 12) continue;
+    SL_RETURN_IF_ERROR(seen.Take(field, RowFieldType(field.number)));
     switch (field.number) {
       case 1:
         row.key.attempt.session = SessionId(field.value);
@@ -298,9 +314,19 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
         row.compute = absl::Microseconds(compute_us);
         break;
       }
-      default:
+      case 10:
         row.chain = field.value;
         break;
+      case 11: {
+        const absl::StatusOr<PrefixKey> key = PrefixKey::FromBytes(field.bytes);
+        if (!key.ok()) return Malformed(std::string(key.status().message()));
+        row.prefix_key = *key;
+        break;
+      }
+      default: {
+        SL_ASSIGN_OR_RETURN(row.rejected, ToInt32(field.value, "a count of rejected drafts"));
+        break;
+      }
     }
   }
   if (row.token_count < 1) return Malformed("a row of 0 tokens");
@@ -457,7 +483,7 @@ grpc::ByteBuffer EncodeBundle(const LinkBundle& bundle) {
   std::string header;
   header.reserve(32 + 64 * bundle.rows.size());
   AppendField(header, 1, bundle.sequence);
-  for (const LinkRow& row : bundle.rows) AppendRow(header, row);
+  for (const LinkRow& row : bundle.rows) AppendRow(header, row, kHeaderRowsField);
   AppendField(header, 3, v1::DTYPE_F32);
   AppendField(header, 4, token_count);
   AppendField(header, 5, static_cast<uint32_t>(bundle.hidden_dim));
@@ -490,9 +516,46 @@ grpc::ByteBuffer EncodeInspect(const v1::LinkInspect& inspect) {
   return EncodeMessage(kFrameInspectTag, inspect);
 }
 
+grpc::ByteBuffer EncodePlan(const LinkPlan& plan) {
+  std::string body;
+  for (const LinkRow& row : plan.rows) AppendRow(body, row, kPlanRowsField);
+  std::string frame;
+  AppendVarint(frame, kFramePlanTag);
+  AppendVarint(frame, body.size());
+  frame += body;
+  const grpc::Slice slice(frame);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
 grpc::ByteBuffer EncodeSignal(const v1::LinkSignal& signal) {
   const grpc::Slice slice(signal.SerializeAsString());
   return grpc::ByteBuffer(&slice, 1);
+}
+
+absl::StatusOr<LinkInput> DecodePlan(SliceCursor& cursor, const LinkLimits& limits) {
+  const uint64_t size = cursor.remaining();
+  if (size > kFrameHeaderBytesMax) return Malformed(absl::StrCat("a plan of ", size, " bytes"));
+  std::string scratch;
+  FieldReader reader(cursor.ReadBytes(size, scratch));
+  LinkPlan plan;
+  uint64_t token_count = 0;
+  while (!reader.AtEnd()) {
+    SL_ASSIGN_OR_RETURN(const Field field, reader.Next());
+    if (field.number != kPlanRowsField) continue;
+    if (field.type != kBytes) return Malformed("field 1 has another wire type");
+    if (plan.rows.size() >= limits.rows_max) {
+      return Malformed(absl::StrCat("a plan of more than ", limits.rows_max, " rows"));
+    }
+    SL_ASSIGN_OR_RETURN(const LinkRow row, DecodeRow(field.bytes));
+    token_count += static_cast<uint64_t>(row.token_count);
+    plan.rows.push_back(row);
+  }
+  if (plan.rows.empty()) return Malformed("a plan of 0 rows");
+  if (token_count > limits.tokens_max) {
+    return Malformed(
+        absl::StrCat("a plan of ", token_count, " tokens; at most ", limits.tokens_max));
+  }
+  return plan;
 }
 
 absl::StatusOr<LinkInput> DecodeFrame(const grpc::ByteBuffer& bytes, const LinkLimits& limits) {
@@ -512,6 +575,8 @@ absl::StatusOr<LinkInput> DecodeFrame(const grpc::ByteBuffer& bytes, const LinkL
       return DecodeMessage<v1::LinkPing>(cursor, "ping");
     case kFrameInspectTag:
       return DecodeInspect(cursor);
+    case kFramePlanTag:
+      return DecodePlan(cursor, limits);
     case kFrameBundleTag:
       return DecodeBundle(cursor, limits);
     default:

@@ -20,9 +20,13 @@
 #include "absl/time/time.h"
 #include "base/buffer.h"
 #include "base/id.h"
+#include "base/prefix_chain.h"
 #include "shardline/v1/link.pb.h"
 
 namespace shardline {
+
+// LinkHello.features: the peer takes BundlePlan frames.
+inline constexpr uint64_t kFeaturePlans = 1;
 
 // Longest bundle header, hello, ping or inspection.
 inline constexpr size_t kFrameHeaderBytesMax = 64 * 1024;
@@ -47,6 +51,8 @@ struct LinkRow {
   uint32_t flags = 0;
   absl::Duration compute;
   uint64_t chain = 0;
+  PrefixKey prefix_key;
+  int32_t rejected = 0;
 
   friend bool operator==(const LinkRow&, const LinkRow&) = default;
 };
@@ -58,7 +64,12 @@ struct LinkBundle {
   BufferRef payload;  // f32 [sum of token_count, hidden_dim]
 };
 
-using LinkInput = std::variant<v1::LinkHello, v1::LinkPing, v1::LinkInspect, LinkBundle>;
+// v1::BundlePlan: rows that are being computed.
+struct LinkPlan {
+  std::vector<LinkRow> rows;
+};
+
+using LinkInput = std::variant<v1::LinkHello, v1::LinkPing, v1::LinkInspect, LinkBundle, LinkPlan>;
 
 // REQUIRES: at least one row, and a payload of the shape that rows and hidden_dim say.
 grpc::ByteBuffer EncodeBundle(const LinkBundle& bundle);
@@ -66,6 +77,7 @@ grpc::ByteBuffer EncodeHello(const v1::LinkHello& hello);
 grpc::ByteBuffer EncodePing(const v1::LinkPing& ping);
 // REQUIRES: at most kInspectRowsMax rows.
 grpc::ByteBuffer EncodeInspect(const v1::LinkInspect& inspect);
+grpc::ByteBuffer EncodePlan(const LinkPlan& plan);
 
 // Fails with kMalformedBundle, naming what is wrong, or with kChecksumMismatch.
 absl::StatusOr<LinkInput> DecodeFrame(const grpc::ByteBuffer& bytes, const LinkLimits& limits);

@@ -89,6 +89,11 @@ v1::RunTimings ToProto(const RunTimings& timings) {
   message.set_lap_us(absl::ToInt64Microseconds(timings.lap_time));
   message.set_head_compute_us(absl::ToInt64Microseconds(timings.head_compute));
   message.set_stage_compute_us(absl::ToInt64Microseconds(timings.stage_compute));
+  message.set_queued_us(absl::ToInt64Microseconds(timings.queued));
+  message.set_drafted_tokens(timings.drafted);
+  message.set_accepted_tokens(timings.accepted);
+  message.set_rounds(timings.rounds);
+  message.set_rounds_between_max(timings.rounds_between_max);
   return message;
 }
 
@@ -98,7 +103,12 @@ RunTimings FromProto(const v1::RunTimings& timings) {
           .laps = timings.laps(),
           .lap_time = absl::Microseconds(timings.lap_us()),
           .head_compute = absl::Microseconds(timings.head_compute_us()),
-          .stage_compute = absl::Microseconds(timings.stage_compute_us())};
+          .stage_compute = absl::Microseconds(timings.stage_compute_us()),
+          .queued = absl::Microseconds(timings.queued_us()),
+          .drafted = timings.drafted_tokens(),
+          .accepted = timings.accepted_tokens(),
+          .rounds = timings.rounds(),
+          .rounds_between_max = timings.rounds_between_max()};
 }
 
 }  // namespace shardline

@@ -133,7 +133,7 @@ void SimDevice::RunFinish(const ComputeJob& job, ComputeDone& done) {
     }
     auto token = target.sampler->Sample(logits, target.index);
     done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().token = *std::move(token);
+    if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
   }
   if (misshapen_ > 0) {
     --misshapen_;

@@ -91,7 +91,7 @@ TEST_F(CpuExecutorTest, ATokenGoesThroughLayersAndFinish) {
   ASSERT_THAT(done.status, IsOk());
   ASSERT_EQ(done.samples.size(), 1u);
   EXPECT_THAT(done.samples[0].status, IsOk());
-  EXPECT_EQ(done.samples[0].token.token, want);
+  EXPECT_EQ(done.samples[0].tokens[0].token, want);
   EXPECT_EQ(executor_->progress().jobs_done, 2u);
   EXPECT_EQ(executor_->progress().rows_done, 4u);
 }

@@ -83,7 +83,7 @@ ComputeDone FakeDevice::Run(const ComputeJob& job) {
     std::vector<float> logits = FakeLogits(hidden);
     const auto token = target.sampler->Sample(logits, target.index);
     done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().token = *token;
+    if (token.ok()) done.samples.back().tokens.push_back(*token);
   }
   return done;
 }

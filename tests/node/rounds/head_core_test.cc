@@ -87,7 +87,7 @@ TEST(HeadCore, SplitsStepsIntoBundlesOfTheAgreedSize) {
   const HeadActions actions = head.TakeActions();
   ComputeDone done{.id = actions.jobs[0].id};
   for (const SampleTarget& sample : actions.jobs[0].samples) {
-    done.samples.push_back({.key = sample.key, .token = {.token = 5}});
+    done.samples.push_back({.key = sample.key, .tokens = {{.token = 5}}});
   }
   head.OnComputeDone(done, kNow);
   const HeadActions next = head.TakeActions();

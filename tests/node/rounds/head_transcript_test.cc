@@ -155,7 +155,7 @@ class Transcript {
     if (command.Has("lost")) done.status = MakeFailure(FailureKind::kDeviceLost, "gone");
     const std::vector<int32_t> tokens = Numbers(command.Text("tokens"));
     for (size_t i = 0; i < tokens.size(); ++i) {
-      SampleResult result{.key = it->second.samples[i].key, .token = {.token = tokens[i]}};
+      SampleResult result{.key = it->second.samples[i].key, .tokens = {{.token = tokens[i]}}};
       if (tokens[i] < 0) result.status = MakeFailure(FailureKind::kNonFinite, "not finite");
       done.samples.push_back(std::move(result));
     }
