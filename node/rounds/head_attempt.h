@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@
 #include "node/stage/step_ledger.h"
 
 namespace shardline {
+
+// What any cost model may ask of a lane.
+inline constexpr int32_t kRoundsInFlightMax = 16;
 
 struct HeadAttempt;
 
@@ -93,14 +97,16 @@ struct HeadAttempt {
   std::list<HeadAttempt*>* list = &spot;  // Where the node is.
   std::list<HeadAttempt*>::iterator node;
 
+  std::shared_ptr<Sampler> sampler;   // Until it is leased a slot.
   std::optional<SamplerLease> lease;  // None: it waits for one.
   Instant arrived;
   Instant admitted;
   Instant deadline;
-  Instant progress;          // Last time a step was sent or came back.
-  int32_t tokens_limit = 0;  // Rows of KV it may use.
-  int32_t sent = 0;          // Tokens whose KV every stage has or will have.
-  int32_t rejected = 0;      // Drafts of the last step that were wrong: goes with the next row.
+  Instant progress;             // Last time a step was sent or came back.
+  int32_t tokens_limit = 0;     // Rows of KV it may use.
+  int32_t sent = 0;             // Tokens whose KV every stage has or will have.
+  std::vector<int32_t> drafts;  // Guesses that go with its next row.
+  int32_t rejected = 0;         // Drafts of the last step that were wrong: goes with the next row.
   uint64_t step_next = 0;
   uint32_t generated = 0;  // Delivered ones included.
 

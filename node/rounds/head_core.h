@@ -17,9 +17,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -98,6 +98,7 @@ class HeadCore {
   // Rows of one step that wait for a finish job.
   struct Finish {
     StepKey key;
+    SamplerLease lease;
     BufferRef hidden;
     int64_t row = 0;
     int32_t row_count = 1;
@@ -115,12 +116,14 @@ class HeadCore {
   // Beginning, ending, timers: head_run.cc.
   absl::Status CheckRun(const RunAttempt& run) const;
   absl::Status Judge(const RunAttempt& run) const;
-  void Begin(RunAttempt run, Instant now);
-  HeadLanes::iterator JoinLane(HeadAttempt& attempt);
+  Attempts::iterator Begin(RunAttempt run, Instant now);
+  void FillIn(HeadAttempt& attempt, RunAttempt run, Instant now) const;
+  void FindLane(HeadAttempt& attempt);
   void Admit(Instant now);
   void End(Attempts::iterator it, const absl::Status& status,
            FinishReason reason = FinishReason::kNone, int32_t stop_token = -1);
   void LeaveLane(HeadAttempt& attempt);
+  void TellAndGoOn(HeadAttempt& attempt, const RowFailure& failure, Instant now);
   void EndOverdue(Instant now);
   absl::Duration TimeoutOf(const HeadAttempt& attempt) const;
   Instant WakeOf(const HeadAttempt& attempt) const;
@@ -135,24 +138,25 @@ class HeadCore {
   void Advance(Instant now);
   bool BeginRound(HeadLane& lane, Instant now);
   RoundPlan Compose(const HeadLane& lane);
+  void ViewFilling(const HeadLane& lane);
   // The one place that every round goes through.
   void Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now);
-  void SendRow(HeadLane& lane, HeadAttempt& attempt, const RoundRow& row, HeadFlight flight,
-               Instant now);
-  PrefixKey TakePrefixKey(HeadAttempt& attempt, int32_t position);
+  void SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight flight, StageBundle& bundle);
   void SendAgain(Instant now);
-  void PutStep(StageBundle& bundle, const BundleRow& row, std::span<const int32_t> tokens);
-  void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
-  void RowReturned(HeadAttempt& attempt, const HeadFlight& flight);
-  void RowGone(HeadAttempt& attempt, const HeadFlight& flight, bool was_sampling, bool is_sampled);
-  void EndRoundIfOver(HeadLane& lane, uint64_t walk);
+  static PrefixKey TakePrefixKey(HeadAttempt& attempt, int32_t position);
+  static void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
+  // A step left its round, from the ring or from sampling; sampled or not.
+  void LeaveRound(HeadLane& lane, uint64_t walk, int32_t HeadRound::*where, bool is_sampled);
 
   // Sampling and results: head_finish.cc.
+  void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);
   void StartFinish();
+  std::vector<Finish> PickFinishes();
   BufferRef Gather(std::vector<Finish>& picked) const;
-  void TakeResult(const StepKey& key, SampleResult result, absl::Duration compute_time,
+  bool Stands(const StepKey& key, const SamplerLease& lease) const;
+  void TakeResult(const Drawn& drawn, SampleResult result, absl::Duration compute_time,
                   Instant now);
-  void TakeTokens(Attempts::iterator it, const HeadFlight& flight, std::vector<SampledToken> tokens,
+  bool TakeTokens(Attempts::iterator it, const HeadFlight& flight, std::vector<SampledToken> tokens,
                   Instant now);
   bool TakeToken(Attempts::iterator it, SampledToken token, Instant now);
 
@@ -163,6 +167,7 @@ class HeadCore {
   Admission admission_;
   SamplerSlots slots_;
   LapTimes lap_times_;
+  uint64_t lap_walk_ = 0;  // The round that the last lap was taken of.
   uint64_t lane_next_ = 1;
   uint64_t walk_next_ = 1;
   int32_t piece_rounds_ = 0;  // Rounds with pieces in flight, of all lanes.
@@ -172,6 +177,8 @@ class HeadCore {
   uint64_t job_id_next_ = 1;
   std::vector<ReadyRow> ready_view_;  // Scratch.
   std::vector<FillingPrompt> filling_view_;
+  std::vector<const std::list<HeadAttempt*>*> turns_;
+  std::vector<std::list<HeadAttempt*>::const_iterator> next_in_turn_;
   std::optional<Draining> drain_;
   absl::Status halted_;
   HeadStats stats_;

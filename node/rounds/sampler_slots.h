@@ -36,7 +36,8 @@ class SamplerSlots {
   // The attempt is over. REQUIRES: the lease stands.
   void GiveBack(const SamplerLease& lease);
 
-  // A job uses the slot until Done. REQUIRES: the lease stands.
+  // A job uses the slot until Done, which the attempt may be over by.
+  // REQUIRES: the lease stands at Use.
   std::shared_ptr<Sampler> Use(const SamplerLease& lease);
   void Done(const SamplerLease& lease);
 
