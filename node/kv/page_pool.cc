@@ -127,6 +127,7 @@ absl::Status PagePool::Audit(std::span<const int32_t> holders) const {
   }
   int32_t idle = 0;
   int32_t cached = 0;
+  size_t evictable = 0;
   for (size_t page = 0; page < pages_.size(); ++page) {
     const Page& p = pages_[page];
     const bool is_cached = !p.key.empty();
@@ -139,20 +140,24 @@ absl::Status PagePool::Audit(std::span<const int32_t> holders) const {
     if (is_free[page] == (is_cached || p.holders > 0)) {
       return wrong("page ", page, is_free[page] ? " is free and in use" : " is lost");
     }
+    if (!is_cached) continue;
+    ++cached;
     const auto it = cached_.find(p.key);
-    if (is_cached && (it == cached_.end() || it->second != static_cast<int32_t>(page))) {
+    if (it == cached_.end() || it->second != static_cast<int32_t>(page)) {
       return wrong("page ", page, " has a name that does not find it");
     }
-    const bool may_go = IsIdle(p) && !IsContinued(p.key);
-    if (may_go != evictable_.contains({p.let_go, static_cast<int32_t>(page)})) {
-      return wrong("page ", page, may_go ? " cannot be evicted" : " could be evicted");
+    if (p.holders > 0) continue;
+    ++idle;
+    if (IsContinued(p.key)) continue;
+    ++evictable;
+    if (!evictable_.contains({p.let_go, static_cast<int32_t>(page)})) {
+      return wrong("page ", page, " is idle and cannot be evicted");
     }
-    idle += IsIdle(p) ? 1 : 0;
-    cached += is_cached ? 1 : 0;
   }
-  if (idle != idle_ || cached != pages_cached()) {
-    return wrong(idle, " of ", cached, " cached pages are idle, the count is ", idle_, " of ",
-                 pages_cached());
+  if (idle != idle_ || cached != pages_cached() || evictable != evictable_.size()) {
+    return wrong(idle, " of ", cached, " cached pages are idle and ", evictable,
+                 " may be evicted; the counts are ", idle_, ", ", pages_cached(), " and ",
+                 evictable_.size());
   }
   return absl::OkStatus();
 }
