@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "base/prefix_chain.h"
 #include "base/version.h"
 #include "coordinator/session_records.h"
 #include "coordinator/transport/node_conversion.h"
