@@ -122,6 +122,16 @@ void HotKvManager::Abandon(const AttemptKey& key, int32_t count) {
   it->second.appended -= count;
 }
 
+void HotKvManager::Rewind(const AttemptKey& key, int32_t count) {
+  const auto it = holdings_.find(key);
+  SL_CHECK(it != holdings_.end());
+  SL_CHECK(!it->second.released);
+  SL_CHECK(it->second.appended == 0);
+  SL_CHECK(count >= 0);
+  SL_CHECK(count <= it->second.length);
+  it->second.length -= count;
+}
+
 absl::StatusOr<std::span<const int32_t>> HotKvManager::Resolve(const AttemptKey& key,
                                                                int32_t expected_length) const {
   const auto it = holdings_.find(key);
