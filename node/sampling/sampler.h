@@ -3,12 +3,9 @@
 // Draws the next token of one session.
 //
 // Order of operations: bias, repetition, frequency and presence penalty, the policy, temperature,
-// top-k, top-p, min-p, draw. Logits and weights are float; weights are the exp of
-// kernels/exp_weights.h, and sums of them are double in a fixed order: best first (ties: lowest id
-// first) if top-k or top-p is on, else by id, in the blocks of that header. So the token depends on
-// nothing but logits, parameters, history and index, on every machine of a numerics class. The
-// random number is counter-based, a pure function of (seed, index): a restart, a draft or a
-// neighbour cannot change a draw.
+// top-k, top-p, min-p, draw (token_draw.h). The token depends on nothing but logits, parameters,
+// history and index. The random number is counter-based, a pure function of (seed, index): a
+// restart, a draft or a neighbour cannot change a draw.
 //
 // Not thread-safe: it travels with the compute job, and whoever holds the job may call it.
 
@@ -23,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "node/sampling/row_policy.h"
 #include "node/sampling/sampling_params.h"
+#include "node/sampling/token_draw.h"
 
 namespace shardline {
 
@@ -73,27 +71,20 @@ class Sampler {
     int32_t generated = 0;
   };
 
-  // A token still in the race.
-  struct Candidate {
-    float logit;
-    int32_t token;
-    double weight;
-  };
-
   void Count(int32_t token, bool is_prompt);
   void ApplyPenalties(std::span<float> logits) const;
+  // Leaves the log of the normaliser in out.logprob.
   void ReportLogprobs(std::span<const float> raw, float max, SampledToken& out);
-  int32_t Draw(std::span<const float> logits, float max, uint64_t index);
-  // Sorts the best `count` candidates to the front.
-  void SelectBest(size_t count);
-  void CutTopP(double total);
+  // The largest logit once bias, penalties and policy have spoken.
+  absl::StatusOr<float> Modify(std::span<float> logits, uint64_t index);
 
   const SamplingParams params_;
   const int32_t vocab_size_;
   const bool has_penalties_;
+  const std::unique_ptr<RowPolicy> policy_;      // May be null.
   absl::flat_hash_map<int32_t, Counts> counts_;  // Empty without penalties.
-  std::vector<Candidate> candidates_;            // Scratch, kept between calls.
-  std::vector<float> raw_;                       // Scratch: logits before penalties.
+  TokenDraw draw_;
+  std::vector<float> raw_;  // Scratch: logits before penalties.
 };
 
 }  // namespace shardline
