@@ -122,14 +122,21 @@ void HotKvManager::Abandon(const AttemptKey& key, int32_t count) {
   it->second.appended -= count;
 }
 
-void HotKvManager::Rewind(const AttemptKey& key, int32_t count) {
+absl::Status HotKvManager::Rewind(const AttemptKey& key, int32_t count) {
   const auto it = holdings_.find(key);
-  SL_CHECK(it != holdings_.end());
-  SL_CHECK(!it->second.released);
-  SL_CHECK(it->second.appended == 0);
-  SL_CHECK(count >= 0);
-  SL_CHECK(count <= it->second.length);
-  it->second.length -= count;
+  if (it == holdings_.end() || it->second.released) {
+    return Fail(FailureKind::kCacheMiss, key,
+                absl::StrCat("rewind KV of ", NameOf(key), ": it holds no pages"));
+  }
+  Holding& holding = it->second;
+  if (count < 0 || count > holding.length || holding.appended > 0) {
+    return Fail(
+        FailureKind::kStepConflict, key,
+        absl::StrCat("rewind KV of ", NameOf(key), " by ", count, " tokens: the cache holds ",
+                     holding.length, " and ", holding.appended, " behind them"));
+  }
+  holding.length -= count;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::span<const int32_t>> HotKvManager::Resolve(const AttemptKey& key,
