@@ -23,7 +23,7 @@ class Drafter {
  public:
   Drafter(std::vector<std::unique_ptr<Proposer>> proposers, DraftPricer pricer);
 
-  // More of the prompt, in order, before anything is accepted.
+  // More of the prompt, in order, before anything is accepted. Nothing is nothing.
   void Read(std::span<const int32_t> prompt);
   // Tokens that were generated, in order.
   void Accept(std::span<const int32_t> tokens);
@@ -33,7 +33,9 @@ class Drafter {
   std::vector<int32_t> Propose(int32_t rows_planned, int32_t drafts_max,
                                std::span<const int32_t> stops) const;
 
-  DraftPricer& pricer() { return pricer_; }
+  // As DraftPricer's.
+  int32_t FreeRows(int32_t rows_planned) const { return pricer_.FreeRows(rows_planned); }
+  void Observe(int32_t rows, absl::Duration took) { pricer_.Observe(rows, took); }
 
  private:
   static constexpr size_t kLevels = 16;
