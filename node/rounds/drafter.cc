@@ -17,8 +17,9 @@ constexpr float kTriesMax = 48.0F;
 
 }  // namespace
 
-Drafter::Drafter(std::vector<std::unique_ptr<Proposer>> proposers, DraftPricer pricer)
-    : pricer_(pricer) {
+Drafter::Drafter(std::vector<std::unique_ptr<Proposer>> proposers, DraftPricer pricer,
+                 int32_t vocab_size)
+    : vocab_size_(vocab_size), pricer_(pricer) {
   for (std::unique_ptr<Proposer>& proposer : proposers) {
     SL_CHECK(proposer != nullptr);
     entries_.push_back({.proposer = std::move(proposer), .records = {}});
@@ -65,7 +66,8 @@ std::vector<int32_t> Drafter::Propose(int32_t rows_planned, int32_t drafts_max,
     std::vector<Draft> drafts = entry.proposer->Propose(static_cast<size_t>(count));
     drafts.resize(std::min(drafts.size(), static_cast<size_t>(count)));
     const auto stop = std::find_if(drafts.begin(), drafts.end(), [&](const Draft& draft) {
-      return std::find(stops.begin(), stops.end(), draft.token) != stops.end();
+      return draft.token < 0 || draft.token >= vocab_size_ ||
+             std::find(stops.begin(), stops.end(), draft.token) != stops.end();
     });
     drafts.erase(stop, drafts.end());
     float chance = 1.0F;

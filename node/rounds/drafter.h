@@ -21,7 +21,7 @@ namespace shardline {
 
 class Drafter {
  public:
-  Drafter(std::vector<std::unique_ptr<Proposer>> proposers, DraftPricer pricer);
+  Drafter(std::vector<std::unique_ptr<Proposer>> proposers, DraftPricer pricer, int32_t vocab_size);
 
   // More of the prompt, in order, before anything is accepted. Nothing is nothing.
   void Read(std::span<const int32_t> prompt);
@@ -29,7 +29,8 @@ class Drafter {
   void Accept(std::span<const int32_t> tokens);
 
   // The drafts for the next row of the attempt, in a round of `rows_planned` rows, its own token's
-  // included; at most `drafts_max`. None is ever a token of `stops`, nor comes after one.
+  // included; at most `drafts_max`. None is ever a token of `stops` or of no vocabulary, nor comes
+  // after one.
   std::vector<int32_t> Propose(int32_t rows_planned, int32_t drafts_max,
                                std::span<const int32_t> stops) const;
 
@@ -53,6 +54,7 @@ class Drafter {
   static size_t LevelOf(float chance);
   static float Calibrated(const Entry& entry, float chance);
 
+  const int32_t vocab_size_;
   std::vector<Entry> entries_;
   DraftPricer pricer_;
 };

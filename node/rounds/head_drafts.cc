@@ -18,7 +18,8 @@ std::unique_ptr<Drafter> HeadCore::MakeDrafter(const RunAttempt& run) const {
   if (!options_.drafts || run.no_drafts) return nullptr;
   return std::make_unique<Drafter>(
       options_.proposers ? options_.proposers(run) : DefaultProposers(),
-      DraftPricer(options_.draft_pricer, {.step = run.step_cost, .row = run.row_cost}));
+      DraftPricer(options_.draft_pricer, {.step = run.step_cost, .row = run.row_cost}),
+      options_.vocab_size);
 }
 
 // More of the text for the attempt's drafter; true if it has read all.

@@ -57,19 +57,15 @@ void SuffixIndex::Age() {
 
 Draft SuffixIndex::BestAfter(std::span<const int32_t> text) const {
   Draft best;
-  bool is_often = false;
   uint64_t hash = 0;
   for (size_t depth = 1; depth <= std::min(kDepthMax, text.size()); ++depth) {
     hash = Extend(hash, text[text.size() - depth]);
     if (depth < kDepthMin) continue;
     const auto it = contexts_.find(hash);
     if (it == contexts_.end()) break;  // Nor is any longer one.
-    const Context& context = it->second;
-    if (context.followers[0].count == 0 || (is_often && context.total < 2)) continue;
-    is_often = context.total >= 2;
-    best = {.token = context.followers[0].token,
-            .chance = static_cast<float>(context.followers[0].count) /
-                      static_cast<float>(context.total + 1)};
+    const Follower& first = it->second.followers[0];
+    const float chance = static_cast<float>(first.count) / static_cast<float>(it->second.total + 1);
+    if (first.count > 0 && chance >= best.chance) best = {.token = first.token, .chance = chance};
   }
   return best;
 }
