@@ -70,7 +70,8 @@ int Run(const NodeOptions& options) {
                         {"node", options.node_id},
                         {"coordinator", options.coordinator},
                         {"memory_bytes", options.memory_bytes},
-                        {"threads", options.threads}});
+                        {"threads", options.threads},
+                        {"drafts", options.drafts ? "auto" : "off"}});
   if (!options.port_file.empty()) {
     const absl::Status written = WritePortFile(options.port_file, (*node)->address());
     if (!written.ok()) return Fail(written, kExitFailure);

@@ -470,7 +470,8 @@ void Node::StartLife() {
                                     .timer = timer_.get(),
                                     .calls = &calls_,
                                     .counters = &counters_,
-                                    .floor = floor_};
+                                    .floor = floor_,
+                                    .drafts = options_.drafts};
   surroundings.on_peer_wanted = [this](const RouteStage& stage) {
     pulses_->Want(stage.peer(), stage.address);
   };

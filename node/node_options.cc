@@ -65,7 +65,9 @@ struct RawOption {
   std::string text;
 };
 
-std::array<RawOption, 12> RawOptions() {
+using RawOptionTable = std::array<RawOption, 13>;
+
+RawOptionTable RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
            {"advertise", "host:port that others reach this node by [what was bound]", ""},
            {"coordinator", "host:port of the coordinator [127.0.0.1:7070]", ""},
@@ -74,6 +76,7 @@ std::array<RawOption, 12> RawOptions() {
            {"model-dir", "directory to look for model files in first", ""},
            {"memory", "memory for weights and KV, as 12GiB [80 % of what there is]", ""},
            {"threads", "compute threads [as many as the process may use]", ""},
+           {"drafts", "auto: guess tokens and check them where that is free; or off [auto]", ""},
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
            {"port-file", "file that gets the bound address", ""},
@@ -86,8 +89,7 @@ std::string EnvironmentName(const std::string& flag) {
 }
 
 // Fills options that neither flag nor environment gave.
-absl::Status ApplyFile(const std::string& path, const CLI::App& app,
-                       std::array<RawOption, 12>& raw) {
+absl::Status ApplyFile(const std::string& path, const CLI::App& app, RawOptionTable& raw) {
   YAML::Node file;
   // The one place where yaml-cpp may throw.
   try {
@@ -122,12 +124,18 @@ absl::StatusOr<LogFormat> ParseLogFormat(const std::string& text) {
   return Invalid(absl::StrCat("log-format: '", text, "' is not text or json"));
 }
 
+absl::StatusOr<bool> ParseDrafts(const std::string& text) {
+  if (text == "auto") return true;
+  if (text == "off") return false;
+  return Invalid(absl::StrCat("drafts: '", text, "' is not auto or off"));
+}
+
 std::string DefaultDataDir() {
   const char* home = std::getenv("HOME");
   return home == nullptr ? "" : absl::StrCat(home, "/.local/state/shardline-node");
 }
 
-absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 12>& raw) {
+absl::StatusOr<NodeOptions> Understand(const RawOptionTable& raw) {
   NodeOptions options;
   options.data_dir = DefaultDataDir();
   options.memory_bytes =
@@ -148,6 +156,9 @@ absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 12>& raw) {
     }
     if (option.name == "threads" && !absl::SimpleAtoi(text, &options.threads)) {
       return Invalid(absl::StrCat("threads: '", text, "' is no number"));
+    }
+    if (option.name == "drafts") {
+      SL_ASSIGN_OR_RETURN(options.drafts, ParseDrafts(text));
     }
     if (option.name == "log-level") {
       SL_ASSIGN_OR_RETURN(options.log_level, ParseLogLevel(text));
@@ -197,7 +208,7 @@ absl::StatusOr<NodeCommandLine> ParseNodeCommandLine(int argc, const char* const
   CLI::App app("Holds a range of a model's layers and computes them for sessions.");
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat("shardline-node ", std::string(kVersion)));
-  std::array<RawOption, 12> raw = RawOptions();
+  RawOptionTable raw = RawOptions();
   for (RawOption& option : raw) {
     app.add_option("--" + option.name, option.text, option.help)
         ->envname(EnvironmentName(option.name));

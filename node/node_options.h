@@ -22,6 +22,7 @@ struct NodeOptions {
   std::string model_dir;      // Empty: only the paths that the coordinator names.
   uint64_t memory_bytes = 0;  // For weights, KV and scratch.
   int32_t threads = 0;        // 0: as many as the process may use.
+  bool drafts = true;         // Where this node is a head: guess where rows ride for free.
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   std::string port_file;       // Gets the bound address, for scripts.

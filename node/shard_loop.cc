@@ -37,13 +37,14 @@ StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity&
 }
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
-                          const LoadedShard& loaded) {
+                          const LoadedShard& loaded, bool drafts) {
   return {.node = identity.node,
           .layers = order.layers,
           .vocab_size = loaded.vocab_size,
           .hidden_dim = loaded.hidden_dim,
           .context_tokens_max = loaded.context_tokens_max,
-          .chunk_tokens_max = order.chunk_tokens_max};
+          .chunk_tokens_max = order.chunk_tokens_max,
+          .drafts = drafts};
 }
 
 }  // namespace
@@ -60,7 +61,8 @@ ShardLoop::ShardLoop(const ShardSurroundings& surroundings, const NodeId& node,
       executor_(loaded.executor),
       stage_(StageOptionsOf(surroundings, identity_, order, loaded)) {
   if (order.is_head) {
-    head_ = std::make_unique<HeadCore>(HeadOptionsOf(identity_, order, loaded));
+    head_ =
+        std::make_unique<HeadCore>(HeadOptionsOf(identity_, order, loaded, surroundings.drafts));
   }
   Publish();
 }

@@ -49,6 +49,7 @@ struct ShardSurroundings {
 
   absl::Duration resume_timeout = absl::Seconds(1);  // As StageOptions.
   SessionId floor;                                   // As StageOptions.
+  bool drafts = false;                               // As HeadOptions.
   // Neighbours downstream, from the first bundle for them on, and when they are no more. May be
   // null. On the strand.
   std::function<void(const RouteStage&)> on_peer_wanted;

@@ -172,21 +172,38 @@ absl::Status CpuExecutor::RunFinish(const ComputeJob& job, ComputeDone& done) {
   const int64_t rows =
       job.hidden == nullptr ? 0 : static_cast<int64_t>(job.hidden->size() / row_bytes);
   for (const SampleTarget& target : job.samples) {
-    if (target.row < 0 || target.row >= rows || target.sampler == nullptr) {
-      return Malformed(job, absl::StrCat("no row ", target.row, " among ", rows, " to sample"));
+    const auto count = static_cast<int64_t>(1 + target.drafts.size());
+    if (target.row < 0 || target.row + count > rows || target.sampler == nullptr) {
+      return Malformed(job, absl::StrCat("no ", count, " rows from row ", target.row, " among ",
+                                         rows, " to sample"));
+    }
+    if (count > kLogitsRows) {
+      return Malformed(
+          job, absl::StrCat(target.drafts.size(), " drafts to sample, at most ", kLogitsRows - 1));
     }
   }
-  for (size_t begin = 0; begin < job.samples.size(); begin += kLogitsRows) {
-    const size_t end = std::min(job.samples.size(), begin + kLogitsRows);
+  for (size_t begin = 0; begin < job.samples.size();) {
     rows_.clear();
-    for (size_t i = begin; i < end; ++i) rows_.push_back(job.samples[i].row);
+    size_t end = begin;
+    while (end < job.samples.size() &&
+           rows_.size() + 1 + job.samples[end].drafts.size() <= static_cast<size_t>(kLogitsRows)) {
+      const SampleTarget& target = job.samples[end++];
+      for (size_t i = 0; i <= target.drafts.size(); ++i) {
+        rows_.push_back(target.row + static_cast<int32_t>(i));
+      }
+    }
     SL_RETURN_IF_ERROR(forward_->Finish(job.hidden->floats().data(), rows_, logits_.data()));
-    for (size_t i = begin; i < end; ++i) {
-      const SampleTarget& target = job.samples[i];
-      absl::StatusOr<SampledToken> token = target.sampler->Sample(
-          std::span(logits_).subspan((i - begin) * vocab, vocab), target.index);
-      done.samples.push_back({.key = target.key, .status = token.status()});
-      if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
+    std::span<float> logits(logits_);
+    for (; begin < end; ++begin) {
+      const SampleTarget& target = job.samples[begin];
+      const size_t floats = (1 + target.drafts.size()) * vocab;
+      DrawnTokens drawn =
+          target.sampler->SampleInTurn(logits.first(floats), target.drafts, target.index);
+      logits = logits.subspan(floats);
+      done.samples.push_back({.key = target.key,
+                              .status = std::move(drawn.status),
+                              .tokens = std::move(drawn.tokens),
+                              .finished = drawn.finished});
     }
   }
   return absl::OkStatus();

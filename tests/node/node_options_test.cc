@@ -55,12 +55,22 @@ TEST(NodeOptions, WhatCannotBeIsNamed) {
   EXPECT_THAT(WhyNot({"--listen", "nowhere"}), HasSubstr("listen"));
   EXPECT_THAT(WhyNot({"--coordinator", "host:99999"}), HasSubstr("coordinator"));
   EXPECT_THAT(WhyNot({"--node-id", "a b"}), HasSubstr("node-id"));
+  EXPECT_THAT(WhyNot({"--drafts", "maybe"}), HasSubstr("drafts"));
   EXPECT_THAT(WhyNot({"--log-level", "loud"}), HasSubstr("log-level"));
   EXPECT_THAT(WhyNot({"--no-such-flag"}), HasSubstr("--no-such-flag"));
   EXPECT_THAT(WhyNot({"--config", "/no/such/file.yaml"}), HasSubstr("/no/such/file.yaml"));
   const std::string config = FreshDirectory("unknown") + "/node.yaml";
   std::ofstream(config) << "memroy: 1GiB\n";
   EXPECT_THAT(WhyNot({"--config", config.c_str()}), HasSubstr("memroy"));
+}
+
+TEST(NodeOptions, DraftsAreOnUnlessTurnedOff) {
+  EXPECT_TRUE(Parse({})->options.drafts);
+  EXPECT_TRUE(Parse({"--drafts", "auto"})->options.drafts);
+  setenv("SHARDLINE_NODE_DRAFTS", "off", 1);
+  EXPECT_FALSE(Parse({})->options.drafts);
+  EXPECT_TRUE(Parse({"--drafts", "auto"})->options.drafts);
+  unsetenv("SHARDLINE_NODE_DRAFTS");
 }
 
 TEST(NodeOptions, HelpShowsAnExampleAndEndsWell) {

@@ -12,6 +12,7 @@ namespace shardline {
 namespace {
 
 using ::shardline::testing::Faults;
+using ::shardline::testing::Guesses;
 using ::shardline::testing::RunSeeds;
 
 constexpr uint32_t kSeedsMax = 300;
@@ -49,6 +50,14 @@ TEST(PlantedInTheRing, ResumeUnverified) {
 
 TEST(PlantedInTheRing, CopyEndsTheOriginal) {
   ExpectFound(PlantedBug::kCopyEndsTheOriginal, {.copies = 60});
+}
+
+TEST(PlantedInTheRing, DraftUnchecked) {
+  ExpectFound(PlantedBug::kDraftUnchecked, {.guesses = Guesses::kHostile});
+}
+
+TEST(PlantedInTheRing, RejectedStays) {
+  ExpectFound(PlantedBug::kRejectedStays, {.guesses = Guesses::kCorrupted});
 }
 
 }  // namespace

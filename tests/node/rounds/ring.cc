@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +24,35 @@ namespace {
 
 constexpr int32_t kLayers = 6;
 constexpr int32_t kPages = 10;
+
+// Guesses with the answer in hand, or without any; pure functions of the text all the same.
+class ScriptedProposer : public Proposer {
+ public:
+  ScriptedProposer(Guesses guesses, uint32_t seed, std::vector<int32_t> text)
+      : guesses_(guesses), seed_(seed), text_(std::move(text)) {}
+
+  std::string_view name() const override { return "scripted"; }
+  void Accept(std::span<const int32_t> tokens) override { read_ += tokens.size(); }
+
+  std::vector<Draft> Propose(size_t count) const override {
+    std::mt19937 random(seed_ + static_cast<uint32_t>(read_));
+    std::vector<Draft> drafts;
+    for (size_t at = read_; drafts.size() < count; ++at) {
+      if (guesses_ == Guesses::kOracle && at >= text_.size()) break;
+      const bool knows = at < text_.size() && guesses_ != Guesses::kHostile;
+      const bool errs = guesses_ == Guesses::kCorrupted && random() % 4 == 0;
+      const auto token = static_cast<int32_t>(random() % (kFakeVocabSize + 4)) - 2;
+      drafts.push_back({.token = knows && !errs ? text_[at] : token, .chance = 1.0F});
+    }
+    return drafts;
+  }
+
+ private:
+  const Guesses guesses_;
+  const uint32_t seed_;
+  const std::vector<int32_t> text_;  // Prompt and answer.
+  size_t read_ = 0;
+};
 
 class Ring {
  public:
@@ -50,6 +82,8 @@ class Ring {
                                                    .piece_tokens_decoding = Pick(1, 16),
                                                    .piece_tokens_idle = Pick(1, 32),
                                                    .samples_max = static_cast<size_t>(Pick(1, 4)),
+                                                   .drafts = faults.guesses != Guesses::kNobody,
+                                                   .proposers = ProposersOf(faults.guesses, seed),
                                                    .step_timeout_min = absl::Hours(1),
                                                    .step_timeout_max = absl::Hours(1)});
     rounds_in_flight_ = Pick(0, 4);
@@ -71,6 +105,7 @@ class Ring {
   }
 
   int ends() const { return static_cast<int>(ends_.size()); }
+  const HeadStats& head_stats() const { return head_->stats(); }
   bool any_failed() const { return !failed_kinds_.empty(); }
   uint64_t Sum(uint64_t StageStats::*counter) const {
     uint64_t sum = 0;
@@ -120,6 +155,21 @@ class Ring {
     return static_cast<size_t>(Pick(0, static_cast<int>(count) - 1));
   }
 
+  // Null: those of the head itself.
+  std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> ProposersOf(
+      Guesses guesses, uint32_t seed) {
+    if (guesses == Guesses::kNobody || guesses == Guesses::kOurs) return nullptr;
+    return [this, guesses, seed](const RunAttempt& run) {
+      const FakeRequest& request = sessions_[run.key.session].request;
+      std::vector<int32_t> text = request.prompt;
+      const std::vector<int32_t> answer = PlainTokens(request, kLayers);
+      text.insert(text.end(), answer.begin(), answer.end());
+      std::vector<std::unique_ptr<Proposer>> proposers;
+      proposers.push_back(std::make_unique<ScriptedProposer>(guesses, seed, std::move(text)));
+      return proposers;
+    };
+  }
+
   Node MakeNode(size_t index) {
     const RouteStage& place = route_[index];
     return {.stage = std::make_unique<StageCore>(StageOptions{
@@ -147,7 +197,7 @@ class Ring {
     for (int i = Pick(1, 40); i > 0; --i) {
       session.request.prompt.push_back(Pick(0, kFakeVocabSize - 1));
     }
-    session.request.new_tokens_max = Pick(1, 12);
+    session.request.new_tokens_max = Pick(1, faults_.guesses == Guesses::kNobody ? 12 : 24);
     SamplingParams& sampling = session.request.sampling;
     sampling.seed = random_();
     if (Pick(0, 1) == 0) sampling.temperature = 0.8F;
@@ -401,7 +451,9 @@ class Ring {
                                                 .budget = absl::Hours(1),
                                                 .route = route_,
                                                 .tokens_max = tokens_max,
-                                                .rounds_in_flight = rounds_in_flight_},
+                                                .rounds_in_flight = rounds_in_flight_,
+                                                .step_cost = absl::Seconds(1),
+                                                .row_cost = absl::Milliseconds(1)},
                                                now_);
       EXPECT_TRUE(status.ok()) << status;
       ++runs_;
@@ -544,13 +596,15 @@ class Ring {
 
 }  // namespace
 
-StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
-  StageStats sum;
+RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
+  RingStats sum;
   for (uint32_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Ring ring(seed, faults);
     ring.Run();
     sum.rows_committed += ring.Sum(&StageStats::rows_committed);
+    sum.tokens_drafted += ring.head_stats().tokens_drafted;
+    sum.tokens_accepted += ring.head_stats().tokens_accepted;
     sum.rows_refused += ring.Sum(&StageStats::rows_refused);
     sum.rows_replayed += ring.Sum(&StageStats::rows_replayed);
     sum.rows_in_flight_copies += ring.Sum(&StageStats::rows_in_flight_copies);

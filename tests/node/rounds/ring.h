@@ -11,6 +11,15 @@
 
 namespace shardline::testing {
 
+// Who guesses what the model says next.
+enum class Guesses {
+  kNobody,
+  kOurs,       // DefaultProposers.
+  kOracle,     // Knows it.
+  kHostile,    // Knows nothing, believes in it, and names tokens that do not exist.
+  kCorrupted,  // The oracle, now and then wrong.
+};
+
 struct Faults {
   int copies = 0;           // Bundles delivered a second time, however late.
   int fences = 0;           // Sessions moved to a new epoch, at any point.
@@ -19,9 +28,15 @@ struct Faults {
   bool resume = true;       // Steps on a cut link are in doubt, or fail at once.
   bool dials_fail = false;  // Some of the attempts to connect again do.
   bool late_opens = false;  // Steps may overtake the OPEN of any stage but the head's.
+  Guesses guesses = Guesses::kNobody;
+};
+
+struct RingStats : StageStats {
+  uint64_t tokens_drafted = 0;
+  uint64_t tokens_accepted = 0;
 };
 
 // Runs many seeds and adds up what happened, to prove that it did. Stops at the first that fails.
-StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults);
+RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults);
 
 }  // namespace shardline::testing
