@@ -158,6 +158,7 @@ ReleasedPages HotKvManager::Release(const AttemptKey& key) {
   const auto it = holdings_.find(key);
   if (it == holdings_.end()) return {};
   it->second.released = true;
+  ++generation_;
   it->second.appended = 0;
   const bool pinned = it->second.pin_count > 0 && !Planted(PlantedBug::kPagesFreedWhilePinned);
   if (pinned) return {.page_count = 0, .pinned_remain = true};

@@ -74,6 +74,8 @@ class HotKvManager {
   int32_t pages_total() const { return pages_total_; }
   int32_t pages_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t pages_held() const { return pages_held_; }
+  // Rises whenever an attempt loses pages: what was read of page tables before may hold no longer.
+  uint64_t generation() const { return generation_; }
   // Pages that `tokens` tokens need.
   static int32_t PagesFor(int32_t tokens);
   // Visible rows; 0 for an unknown attempt.
@@ -98,6 +100,7 @@ class HotKvManager {
   const int32_t pages_total_;
   std::vector<int32_t> free_;  // A stack: the page freed last is handed out first.
   int32_t pages_held_ = 0;
+  uint64_t generation_ = 0;
   Holdings holdings_;
 };
 
