@@ -276,7 +276,9 @@ void ShardLoop::CarryOut(StageActions actions) {
 void ShardLoop::CarryOut(HeadActions actions) {
   const Instant now = around_.clock->Now();
   for (ComputeJob& job : actions.jobs) Submit(std::move(job));
+  if (actions.plan_is_off) stage_.OnPlan({}, {}, now);
   for (StageBundle& step : actions.steps) stage_.OnBundle({}, std::move(step), now);
+  if (actions.plan) stage_.OnPlan({}, *actions.plan, now);
   for (const TokenOut& token : actions.tokens) {
     const auto it = runs_.find(token.key);
     if (it != runs_.end()) it->second->SendToken(token);

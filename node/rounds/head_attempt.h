@@ -16,6 +16,7 @@
 #include "base/instant.h"
 #include "base/prefix_chain.h"
 #include "base/route.h"
+#include "node/rounds/lane_stage.h"
 #include "node/rounds/run_attempt.h"
 #include "node/rounds/sampler_slots.h"
 #include "node/stage/round_plan.h"
@@ -34,7 +35,8 @@ struct HeadRound {
   int32_t rows_out = 0;       // In the ring.
   int32_t rows_sampling = 0;  // Back, and not sampled yet.
   int32_t rows_sampled = 0;
-  int32_t pieces_out = 0;  // Of the rows in the ring.
+  int32_t pieces_out = 0;            // Of the rows in the ring.
+  std::vector<AttemptKey> attempts;  // Whose rows it has, in order.
 
   // Stragglers do not hold up the next round: what comes back with it may go on.
   bool is_over() const { return rows_sampling == 0 && (rows_out == 0 || rows_sampled > 0); }
@@ -56,7 +58,9 @@ struct HeadLane {
   std::map<std::string, HeadTenant> tenants;
   std::string served_last;  // The tenant whose prompt had the last piece.
   size_t attempts = 0;
-  size_t decoding = 0;  // Attempts behind their first token.
+  size_t decoding = 0;               // Attempts behind their first token.
+  std::unique_ptr<LaneStage> stage;  // Null until there is something to prepare.
+  bool may_stage = false;            // What was foreseen, if anything, holds no longer.
 };
 
 using HeadLanes = std::map<std::vector<StagePeer>, HeadLane>;

@@ -177,6 +177,7 @@ void HeadCore::Admit(Instant now) {
     attempt.progress = now;
     attempt.timings.queued = now - attempt.arrived;
     Move(attempt, attempt.tenant->filling);
+    DropStage(attempt.lane->second);
   }
 }
 
@@ -184,6 +185,7 @@ void HeadCore::Admit(Instant now) {
 void HeadCore::End(Attempts::iterator it, const absl::Status& status, FinishReason reason,
                    int32_t stop_token) {
   HeadAttempt& attempt = it->second;
+  DropStageOf(attempt);
   if (attempt.is_decoding) attempt.timings.decode = attempt.last_token - attempt.first_token;
   ++stats_.attempts_ended;
   if (!status.ok()) ++stats_.attempts_failed;
@@ -269,6 +271,7 @@ bool HeadCore::SendsAgain(HeadAttempt& attempt, const RowFailure& failure, Insta
   if (!is_gap && !is_miss) return false;
   if (attempt.resend_at) return true;
   if (attempt.resends >= options_.resends_max) return false;
+  DropStageOf(attempt);
   attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
   ++attempt.resends;
   return true;

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/failure.h"
 #include "base/log.h"
@@ -22,15 +23,16 @@ absl::Status PrePlan::Stage(const RoundPlan& plan) {
     ++stats_.dropped;
     DropAll();
   }
+  absl::Cleanup undo = [this] { DropAll(); };
   for (RoundResource* resource : resources_) {
     if (absl::Status status = resource->Stage(plan); !status.ok()) {
       ++stats_.unstaged;
-      DropAll();
       return status;
     }
   }
   staged_ = plan;
   ++stats_.staged;
+  std::move(undo).Cancel();
   return absl::OkStatus();
 }
 
@@ -59,11 +61,9 @@ bool PrePlan::Dispatch(const RoundPlan& plan) {
   return true;
 }
 
-void PrePlan::Drop(std::string_view reason) {
+void PrePlan::Drop() {
   if (!staged_ || Planted(PlantedBug::kStageSurvivesFailure)) return;
   ++stats_.dropped;
-  LogDebug("staged round dropped",
-           {{"staged", staged_->ToString()}, {"reason", std::string(reason)}});
   DropAll();
 }
 

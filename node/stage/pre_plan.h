@@ -70,8 +70,9 @@ class PrePlan {
   // promoted on all of them. False: nothing is staged any more, and the round is planned inline.
   bool Dispatch(const RoundPlan& plan);
 
-  // The stage goes, for the reason given: a cancelled or failed round, an error, a changed view.
-  void Drop(std::string_view reason);
+  // The stage goes: a cancelled or failed round, an ended attempt, an error, a changed view. Needs
+  // no memory, if no resource's Drop does.
+  void Drop();
 
   const std::optional<RoundPlan>& staged() const { return staged_; }
   const PrePlanStats& stats() const { return stats_; }

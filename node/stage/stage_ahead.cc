@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <map>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -44,7 +43,7 @@ StagedBundle& StageCore::StagedBy(const StagePeer& from) {
 
 void StageCore::OnPlan(const StagePeer& from, const std::vector<BundleRow>& rows, Instant now) {
   Expire(now);
-  DropPlanOf(from, "its sender has another plan");
+  DropPlanOf(from);
   if (rows.empty()) return;
   if (!CanTake(from, rows)) {
     ++stats_.plans_ignored;
@@ -70,12 +69,12 @@ StageCore::Prepared StageCore::Promote(const StagePeer& from, const std::vector<
   return {.tables = ahead.pages.TakeTables(), .onward = ahead.headers.TakeRows()};
 }
 
-void StageCore::DropPlans(const std::string& reason) {
-  for (auto& [from, ahead] : ahead_) ahead.guard.Drop(reason);
+void StageCore::DropPlans() {
+  for (auto& [from, ahead] : ahead_) ahead.guard.Drop();
 }
 
-void StageCore::DropPlanOf(const StagePeer& from, const std::string& reason) {
-  if (const auto it = ahead_.find(from); it != ahead_.end()) it->second.guard.Drop(reason);
+void StageCore::DropPlanOf(const StagePeer& from) {
+  if (const auto it = ahead_.find(from); it != ahead_.end()) it->second.guard.Drop();
 }
 
 BundleRow StageCore::OnwardRow(const Attempt& attempt, const BundleRow& row) const {

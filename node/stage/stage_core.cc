@@ -246,7 +246,7 @@ void StageCore::FailRows(Attempt& attempt, StepIndex from, const absl::Status& s
   const AttemptKey key = attempt.open.key;
   const StagePeer upstream = UpstreamOf(attempt);
   int32_t token_count = 0;
-  DropPlans("steps failed");
+  DropPlans();
   const auto fails = [&](const PendingRow& pending) {
     return pending.row.key.attempt == key && pending.row.key.step >= from && !pending.discarded;
   };

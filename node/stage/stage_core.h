@@ -319,8 +319,8 @@ class StageCore {
   bool CanTake(const StagePeer& from, const std::vector<BundleRow>& rows) const;
   StagedBundle& StagedBy(const StagePeer& from);
   Prepared Promote(const StagePeer& from, const std::vector<BundleRow>& rows);
-  void DropPlans(const std::string& reason);
-  void DropPlanOf(const StagePeer& from, const std::string& reason);
+  void DropPlans();
+  void DropPlanOf(const StagePeer& from);
   BundleRow OnwardRow(const Attempt& attempt, const BundleRow& row) const;
   void AnnounceJob();
 

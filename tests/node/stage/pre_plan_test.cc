@@ -88,9 +88,9 @@ TEST_F(PrePlanOrder, StagesAndPromotesInOrder) {
 TEST_F(PrePlanOrder, DropsInReverseAndOnce) {
   ASSERT_THAT(guard_.Stage(OneRow()), IsOk());
   Calls();
-  guard_.Drop("a round failed");
+  guard_.Drop();
   EXPECT_EQ(Calls(), "drop c, drop b, drop a");
-  guard_.Drop("a round failed");
+  guard_.Drop();
   EXPECT_EQ(Calls(), "");
   EXPECT_EQ(guard_.stats().dropped, 1U);
 }
@@ -285,7 +285,7 @@ class RandomRounds {
     for (const RoundRow& row : plan.rows) {
       rows.push_back({.key = {row.attempt, row.step}, .position = row.position});
     }
-    guard_.Drop("another round is to be staged");
+    guard_.Drop();
     const std::string before = slots_.Print();
     headers_.Offer(rows);
     (Pick(8) == 0 ? first_ : last_).stage_status = Flaw(4);
@@ -374,7 +374,7 @@ class RandomRounds {
         break;
       case 6:
         if (guard_.staged()) {
-          guard_.Drop("cancelled");
+          guard_.Drop();
           EXPECT_EQ(slots_.Print(), before_);
         }
         break;
