@@ -12,6 +12,7 @@ namespace shardline {
 absl::Status StagedSlots::Stage(const RoundPlan& plan) {
   held_.reserve(plan.rows.size());
   for (const RoundRow& row : plan.rows) {
+    if (row.slot < 0) continue;  // It is not sampled from.
     const std::optional<SamplerLease> lease = lease_of_(row.attempt);
     if (!lease || lease->slot != row.slot || !slots_->Stands(*lease)) {
       Drop();
