@@ -17,6 +17,7 @@
 #include "base/prefix_chain.h"
 #include "base/route.h"
 #include "node/rounds/drafter.h"
+#include "node/rounds/lane_stage.h"
 #include "node/rounds/run_attempt.h"
 #include "node/rounds/sampler_slots.h"
 #include "node/stage/round_plan.h"
@@ -35,7 +36,8 @@ struct HeadRound {
   int32_t rows_out = 0;       // In the ring.
   int32_t rows_sampling = 0;  // Back, and not sampled yet.
   int32_t rows_sampled = 0;
-  int32_t pieces_out = 0;  // Of the rows in the ring.
+  int32_t pieces_out = 0;            // Of the rows in the ring.
+  std::vector<AttemptKey> attempts;  // Whose rows it has, in order.
 
   // Stragglers do not hold up the next round: what comes back with it may go on.
   bool is_over() const { return rows_sampling == 0 && (rows_out == 0 || rows_sampled > 0); }
@@ -63,6 +65,9 @@ struct HeadLane {
   // Rounds that are not over. One behind a row that is being sampled counts too: pieces alone
   // would otherwise go round and round while a token waits to be drawn.
   size_t rounds_in_flight() const;
+  size_t decoding = 0;               // Attempts behind their first token.
+  std::unique_ptr<LaneStage> stage;  // Null until there is something to prepare.
+  bool may_stage = false;            // What was foreseen, if anything, holds no longer.
 };
 
 using HeadLanes = std::map<std::vector<StagePeer>, HeadLane>;

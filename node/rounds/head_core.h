@@ -45,6 +45,9 @@ class HeadCore {
   // REQUIRES: options are complete.
   explicit HeadCore(HeadOptions options);
 
+  HeadCore(const HeadCore&) = delete;
+  HeadCore& operator=(const HeadCore&) = delete;
+
   // Starts an attempt, or lets it wait for a slot. Refused, and then without an end:
   // kInvalidRequest naming the field, kStepConflict if it already runs, kDeadlineExceeded,
   // kOverloaded with retry_after if too many wait or the head drains, or the reason of a Halt.
@@ -91,6 +94,9 @@ class HeadCore {
   // Those that wait for a slot included.
   size_t attempts_running() const { return attempts_.size(); }
   size_t attempts_queued() const { return admission_.queued_count(); }
+  size_t slots_free() const { return slots_.free_count(); }
+  // Lanes whose next round is prepared.
+  size_t stages_standing() const;
   size_t rounds_in_flight() const;
 
  private:
@@ -140,12 +146,17 @@ class HeadCore {
   void Advance(Instant now);
   bool BeginRound(HeadLane& lane, Instant now);
   RoundPlan Compose(HeadLane& lane);
-  void ViewFilling(const HeadLane& lane);
+  void ViewReady(const HeadLane& lane);
+  // As it will be when the round `coming_back` is.
+  void ViewFilling(const HeadLane& lane, std::optional<uint64_t> coming_back = std::nullopt);
+  RoundLimits Limits() const;
   // The one place that every round goes through.
   void Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now);
-  void SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight flight, StageBundle& bundle);
+  void SendRow(HeadAttempt& attempt, const RowHeader& header, HeadFlight flight,
+               StageBundle& bundle);
+  // What sending `row` next would send, and make of the attempt's chain.
+  static RowHeader HeaderOf(const HeadAttempt& attempt, const RoundRow& row);
   void SendAgain(Instant now);
-  static PrefixKey TakePrefixKey(HeadAttempt& attempt, int32_t position);
   static void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
   // A step left its round: it is back, drawn from, or its attempt ended.
   void LeaveRing(HeadLane& lane, const HeadFlight& flight);
@@ -157,6 +168,15 @@ class HeadCore {
   std::unique_ptr<Drafter> MakeDrafter(const RunAttempt& run) const;
   static bool ReadOn(HeadAttempt& attempt);
   void DraftReady(HeadLane& lane);
+
+  // Preparing the next round: head_ahead.cc.
+  void StageNext(HeadLane& lane);
+  std::unique_ptr<LaneStage> MakeStage();
+  RoundPlan Predict(const HeadLane& lane);
+  static const HeadFlight* FlightOf(const HeadAttempt& attempt, uint64_t walk);
+  std::vector<RowHeader> Promote(HeadLane& lane, const RoundPlan& plan);
+  void DropStage(HeadLane& lane);
+  void DropStageOf(const HeadAttempt& attempt);
 
   // Sampling and results: head_finish.cc.
   void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);

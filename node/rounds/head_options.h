@@ -8,6 +8,7 @@
 #include <functional>
 #include <list>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -47,6 +48,8 @@ struct HeadOptions {
   DraftPricerOptions draft_pricer;
   // What guesses for an attempt; null: DefaultProposers.
   std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> proposers;
+  size_t samples_max = 64;   // Rows of one finish job.
+  bool stages_ahead = true;  // Prepares the next round while one runs.
   // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
   // largest while too few laps are known), and as much again for each round with pieces ahead.
   absl::Duration step_timeout_min = absl::Seconds(2);  // Above the lease: beats know who.
@@ -67,7 +70,10 @@ struct HeadStats {
   uint64_t attempts_waited = 0;   // For a slot,
   uint64_t attempts_skipped = 0;  // and for one of their tenant's.
   uint64_t rounds = 0;
-  uint64_t rows = 0;  // Of rounds.
+  uint64_t rows = 0;              // Of rounds.
+  uint64_t rounds_staged = 0;     // Prepared before their turn.
+  uint64_t rounds_promoted = 0;   // Of those: it was the round that came,
+  uint64_t rounds_displaced = 0;  // or another one.
   uint64_t decode_rows = 0;
   uint64_t piece_tokens = 0;
   // Rounds of 1, 2, 3 to 4, 5 to 8 … rows; the last one holds the rest.
@@ -85,11 +91,16 @@ struct HeadStats {
 // To be carried out in this order.
 struct HeadActions {
   std::vector<ComputeJob> jobs;    // 1. kFinish.
-  std::vector<StageBundle> steps;  // 2. To the own StageCore::OnBundle, from the own head.
-  std::vector<TokenOut> tokens;    // 3. To the attempts' streams, before
-  std::list<AttemptEnd> ends;      // 4. their ends. A list: each is made when its attempt begins.
+  bool plan_is_off = false;        // 2. To the own StageCore::OnPlan, from the own head: no rows.
+  std::vector<StageBundle> steps;  // 3. To its OnBundle.
+  // 4. To its OnPlan: the rows of the next bundle, if all goes on as it does.
+  std::optional<std::vector<BundleRow>> plan;
+  std::vector<TokenOut> tokens;  // 5. To the attempts' streams, before
+  std::list<AttemptEnd> ends;    // 6. their ends. A list: each is made when its attempt begins.
 
-  bool empty() const { return jobs.empty() && steps.empty() && tokens.empty() && ends.empty(); }
+  bool empty() const {
+    return jobs.empty() && !plan_is_off && steps.empty() && !plan && tokens.empty() && ends.empty();
+  }
 };
 
 }  // namespace shardline

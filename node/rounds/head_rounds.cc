@@ -29,6 +29,7 @@ void HeadCore::Advance(Instant now) {
     while (lane.rounds_in_flight() < static_cast<size_t>(lane.rounds_in_flight_max)) {
       if (!BeginRound(lane, now)) break;
     }
+    StageNext(lane);
   }
 }
 
@@ -40,9 +41,27 @@ bool HeadCore::BeginRound(HeadLane& lane, Instant now) {
   return true;
 }
 
+RoundLimits HeadCore::Limits() const {
+  return {.rows_max = static_cast<int32_t>(options_.bundle_rows_max),
+          .tokens_max = options_.bundle_tokens_max,
+          .piece_tokens_max = options_.chunk_tokens_max,
+          .piece_tokens_decoding = options_.piece_tokens_decoding,
+          .piece_tokens_idle = options_.piece_tokens_idle};
+}
+
 RoundPlan HeadCore::Compose(HeadLane& lane) {
   ViewFilling(lane);
   if (options_.drafts) DraftReady(lane);
+  ViewReady(lane);
+  return ComposeRound({.lane = lane.id,
+                       .rounds_in_flight_max = lane.rounds_in_flight_max,
+                       .decoding_count = static_cast<int32_t>(lane.decoding),
+                       .ready = ready_view_,
+                       .filling = filling_view_},
+                      Limits());
+}
+
+void HeadCore::ViewReady(const HeadLane& lane) {
   ready_view_.clear();
   for (const HeadAttempt* attempt : lane.ready) {
     const bool has_drafts = !attempt->drafts.empty();
@@ -55,20 +74,10 @@ RoundPlan HeadCore::Compose(HeadLane& lane) {
                            .slot = attempt->lease->slot,
                            .rounds_waited = lane.rounds_begun - attempt->rounds_at_ready});
   }
-  const LaneView view{.lane = lane.id,
-                      .rounds_in_flight_max = lane.rounds_in_flight_max,
-                      .decoding_count = static_cast<int32_t>(lane.decoding),
-                      .ready = ready_view_,
-                      .filling = filling_view_};
-  return ComposeRound(view, {.rows_max = static_cast<int32_t>(options_.bundle_rows_max),
-                             .tokens_max = options_.bundle_tokens_max,
-                             .piece_tokens_max = options_.chunk_tokens_max,
-                             .piece_tokens_decoding = options_.piece_tokens_decoding,
-                             .piece_tokens_idle = options_.piece_tokens_idle});
 }
 
 // Tenants in turn after the one served last: the first prompt of each, then the second of each ….
-void HeadCore::ViewFilling(const HeadLane& lane) {
+void HeadCore::ViewFilling(const HeadLane& lane, std::optional<uint64_t> coming_back) {
   filling_view_.clear();
   turns_.clear();
   auto tenant = lane.tenants.upper_bound(lane.served_last);
@@ -78,7 +87,9 @@ void HeadCore::ViewFilling(const HeadLane& lane) {
   }
   const int32_t pieces_max = std::min(lane.rounds_in_flight_max, options_.chunks_in_flight);
   const auto add = [&](const HeadAttempt& attempt) {
-    if (static_cast<int32_t>(attempt.flights.size()) >= pieces_max || attempt.resend_at) return;
+    auto pieces = static_cast<int32_t>(attempt.flights.size());
+    if (coming_back && FlightOf(attempt, *coming_back) != nullptr) --pieces;
+    if (pieces >= pieces_max || attempt.resend_at) return;
     filling_view_.push_back({.attempt = attempt.run.key,
                              .step = StepIndex(attempt.step_next),
                              .position = attempt.sent,
@@ -98,7 +109,9 @@ void HeadCore::ViewFilling(const HeadLane& lane) {
 }
 
 void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
+  std::vector<RowHeader> headers = Promote(lane, plan);
   HeadRound round{.walk = plan.walk, .rows_out = static_cast<int32_t>(plan.rows.size())};
+  round.attempts.reserve(plan.rows.size());
   int32_t token_count = 0;
   for (const RoundRow& row : plan.rows) token_count += row.token_count;
   StageBundle bundle;
@@ -118,10 +131,13 @@ void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
     if (!flight.is_piece()) ++stats_.decode_rows;
     const auto it = attempts_.find(row.attempt);
     SL_CHECK(it != attempts_.end());
-    SendRow(it->second, row, std::move(flight), bundle);
+    const size_t index = round.attempts.size();
+    round.attempts.push_back(row.attempt);
+    if (index >= headers.size()) headers.push_back(HeaderOf(it->second, row));
+    SendRow(it->second, headers[index], std::move(flight), bundle);
   }
   if (round.pieces_out > 0) ++piece_rounds_;
-  lane.rounds.push_back(round);
+  lane.rounds.push_back(std::move(round));
   ++lane.rounds_begun;
   ++stats_.rounds;
   stats_.rows += plan.rows.size();
@@ -130,30 +146,23 @@ void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
   actions_.steps.push_back(std::move(bundle));
 }
 
-void HeadCore::SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight flight,
+void HeadCore::SendRow(HeadAttempt& attempt, const RowHeader& header, HeadFlight flight,
                        StageBundle& bundle) {
-  SL_CHECK(row.step == StepIndex(attempt.step_next));
-  SL_CHECK(row.position == attempt.sent);
-  const Instant now = flight.sent;
-  uint32_t flags = flight.is_sampled() ? kRowWantsLogits : 0;
-  if (row.kind == RoundRowKind::kVerify) flags = kRowWantsAllLogits;
-  bundle.rows.push_back({.key = {.attempt = attempt.run.key, .step = row.step},
-                         .position = row.position,
-                         .token_count = row.token_count,
-                         .hop = 0,
-                         .budget = attempt.deadline - now,
-                         .flags = flags,
-                         .prefix_key = TakePrefixKey(attempt, row.position),
-                         .rejected = row.rejected});
+  SL_CHECK(flight.step == StepIndex(attempt.step_next));
+  SL_CHECK(flight.position == attempt.sent);
+  bundle.rows.push_back(header.row);
+  bundle.rows.back().budget = attempt.deadline - flight.sent;
+  attempt.chain = header.chain;
+  attempt.chain_pages = header.chain_pages;
   flight.drafts = std::exchange(attempt.drafts, {});
-  const auto first = attempt.tokens.begin() + row.position;
-  const auto own = row.token_count - static_cast<int32_t>(flight.drafts.size());
+  const auto first = attempt.tokens.begin() + flight.position;
+  const auto own = flight.token_count - static_cast<int32_t>(flight.drafts.size());
   bundle.tokens.insert(bundle.tokens.end(), first, first + own);
   bundle.tokens.insert(bundle.tokens.end(), flight.drafts.begin(), flight.drafts.end());
+  attempt.sent += flight.token_count;
   const bool is_piece = flight.is_piece();
   attempt.flights.push_back(std::move(flight));
   ++attempt.step_next;
-  attempt.sent += row.token_count;
   attempt.rejected = 0;
   ++attempt.timings.rounds;
   ++stats_.steps_sent;
@@ -163,17 +172,26 @@ void HeadCore::SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight fli
   Move(attempt, has_more ? attempt.tenant->filling : attempt.spot);
 }
 
-// The key of the page that ends at or before `position`, once, if the stages lack it.
-PrefixKey HeadCore::TakePrefixKey(HeadAttempt& attempt, int32_t position) {
-  PrefixKey key;
-  if (attempt.run.prefix_root.empty()) return key;
-  while (attempt.chain_pages < position / kPageTokens) {
-    const size_t from = static_cast<size_t>(attempt.chain_pages) * kPageTokens;
-    attempt.chain =
-        PrefixNext(attempt.chain, absl::MakeConstSpan(attempt.tokens).subspan(from, kPageTokens));
-    if (attempt.chain_pages++ >= attempt.open_pages) key = attempt.chain;
+// With the key of the page that ends at or before its position, once, if the stages lack it. What
+// it needs is known as soon as the step before is on its way.
+RowHeader HeadCore::HeaderOf(const HeadAttempt& attempt, const RoundRow& row) {
+  RowHeader header{.chain = attempt.chain, .chain_pages = attempt.chain_pages};
+  uint32_t flags = row.kind == RoundRowKind::kPiece ? 0 : kRowWantsLogits;
+  if (row.kind == RoundRowKind::kVerify) flags = kRowWantsAllLogits;
+  header.row = {.key = {.attempt = row.attempt, .step = row.step},
+                .position = row.position,
+                .token_count = row.token_count,
+                .hop = 0,
+                .flags = flags,
+                .rejected = row.rejected};
+  if (attempt.run.prefix_root.empty()) return header;
+  while (header.chain_pages < row.position / kPageTokens) {
+    const size_t from = static_cast<size_t>(header.chain_pages) * kPageTokens;
+    header.chain =
+        PrefixNext(header.chain, absl::MakeConstSpan(attempt.tokens).subspan(from, kPageTokens));
+    if (header.chain_pages++ >= attempt.open_pages) header.row.prefix_key = header.chain;
   }
-  return key;
+  return header;
 }
 
 void HeadCore::Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to) {

@@ -178,6 +178,7 @@ void HeadCore::Admit(Instant now) {
     attempt.progress = now;
     attempt.timings.queued = now - attempt.arrived;
     Move(attempt, attempt.tenant->filling);
+    DropStage(attempt.lane->second);
   }
 }
 
@@ -185,6 +186,7 @@ void HeadCore::Admit(Instant now) {
 void HeadCore::End(Attempts::iterator it, const absl::Status& status, FinishReason reason,
                    int32_t stop_token) {
   HeadAttempt& attempt = it->second;
+  DropStageOf(attempt);
   if (attempt.is_decoding) attempt.timings.decode = attempt.last_token - attempt.first_token;
   ++stats_.attempts_ended;
   if (!status.ok()) ++stats_.attempts_failed;
@@ -275,6 +277,7 @@ bool HeadCore::SendsAgain(HeadAttempt& attempt, const RowFailure& failure, Insta
     LeaveRing(attempt.lane->second, flight);
     flight.walk = 0;
   }
+  DropStageOf(attempt);
   attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
   ++attempt.resends;
   return true;

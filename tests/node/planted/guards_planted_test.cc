@@ -269,22 +269,72 @@ bool APageIsFoundOnlyWhenItIsComputed() {
   return other.ok() && other->cached_tokens == 0;
 }
 
-bool ACopyInFlightLeavesTheOriginalAlone() {
-  HeadCore head({.node = NodeId("a"),
-                 .layers = {.begin = 0, .end = 2},
-                 .vocab_size = 10,
-                 .hidden_dim = 1,
-                 .context_tokens_max = 64});
+// The row of session 8 comes where that of session 7 was announced.
+bool ARowIsComputedOnItsOwnPages() {
+  StageCore core({.node = NodeId("a"),
+                  .incarnation = Incarnation(1),
+                  .recipe = {.model_id = ModelId("m")},
+                  .layers = {.begin = 0, .end = 2},
+                  .layers_total = 2,
+                  .is_head = true,
+                  .hidden_dim = 1,
+                  .pages_total = kPages,
+                  .context_tokens_max = 64});
+  const Instant now = Instant::FromOrigin(absl::Seconds(100));
+  std::vector<BundleRow> rows;
+  for (uint64_t session : {7, 8}) {
+    const AttemptKey key{.session = SessionId(session), .epoch = Epoch(1)};
+    const auto reply = core.Open({.key = key,
+                                  .term = Term(1),
+                                  .incarnation = Incarnation(1),
+                                  .recipe = core.options().recipe,
+                                  .route = {{.node = NodeId("a"),
+                                             .incarnation = Incarnation(1),
+                                             .layers = core.options().layers}},
+                                  .tokens_max = 32,
+                                  .budget = absl::Seconds(10)},
+                                 now);
+    if (!reply.ok()) return false;
+    rows.push_back({.key = {key, StepIndex(0)}, .token_count = 1, .budget = absl::Seconds(5)});
+  }
+  core.OnPlan({}, {rows[0]}, now);
+  core.OnBundle({}, {.rows = {rows[1]}, .tokens = {3}}, now);
+  const std::vector<int32_t> pages = core.TakeActions().jobs.at(0).slices.at(0).pages;
+  const auto own = core.kv().Resolve(rows[1].key.attempt, 0);
+  return own.ok() && pages == std::vector<int32_t>(own->begin(), own->end());
+}
+
+HeadOptions HeadOf(const char* node) {
+  return {.node = NodeId(node),
+          .layers = {.begin = 0, .end = 2},
+          .vocab_size = 10,
+          .hidden_dim = 1,
+          .context_tokens_max = 64};
+}
+
+RunAttempt RunOf(const AttemptKey& key) {
+  return {.key = key,
+          .prompt = {1},
+          .new_tokens_max = 4,
+          .budget = absl::Seconds(10),
+          .route = {{.node = NodeId("a")}},
+          .tokens_max = 32};
+}
+
+bool AStageGoesWithItsAttempt() {
+  HeadCore head(HeadOf("a"));
   const Instant now = Instant::FromOrigin(absl::Seconds(100));
   const AttemptKey key = Stage::Key(1);
-  const absl::Status run = head.OnRun({.key = key,
-                                       .prompt = {1},
-                                       .new_tokens_max = 4,
-                                       .budget = absl::Seconds(10),
-                                       .route = {{.node = NodeId("a")}},
-                                       .tokens_max = 32},
-                                      now);
-  if (!run.ok()) return false;
+  if (!head.OnRun(RunOf(key), now).ok() || head.stages_standing() != 1) return false;
+  head.OnCancel(key, now);
+  return head.stages_standing() == 0 && head.slots_free() == head.options().attempts_max;
+}
+
+bool ACopyInFlightLeavesTheOriginalAlone() {
+  HeadCore head(HeadOf("a"));
+  const Instant now = Instant::FromOrigin(absl::Seconds(100));
+  const AttemptKey key = Stage::Key(1);
+  if (!head.OnRun(RunOf(key), now).ok()) return false;
   head.OnRowFailure({.key = {.attempt = key, .step = StepIndex(0)},
                      .status = MakeFailure(FailureKind::kStepInFlight, "it computes")},
                     now);
@@ -338,6 +388,9 @@ INSTANTIATE_TEST_SUITE_P(
         Guard{"ResumeUnverified", PlantedBug::kResumeUnverified, AResumeSendsWhatThePeerLacks},
         Guard{"ResumeWithoutFence", PlantedBug::kResumeWithoutFence, AnOlderConnectionIsShutOut},
         Guard{"CachedUncomputed", PlantedBug::kCachedUncomputed, APageIsFoundOnlyWhenItIsComputed},
+        Guard{"PromotesWhateverIsStaged", PlantedBug::kPromotesWhateverIsStaged,
+              ARowIsComputedOnItsOwnPages},
+        Guard{"StageSurvivesFailure", PlantedBug::kStageSurvivesFailure, AStageGoesWithItsAttempt},
         Guard{"CopyEndsTheOriginal", PlantedBug::kCopyEndsTheOriginal,
               ACopyInFlightLeavesTheOriginalAlone}),
     [](const ::testing::TestParamInfo<Guard>& info) { return std::string(info.param.name); });

@@ -48,6 +48,14 @@ TEST(PlantedInTheRing, ResumeUnverified) {
   ExpectFound(PlantedBug::kResumeUnverified, {.cuts = 15});
 }
 
+TEST(PlantedInTheRing, PromotesWhateverIsStaged) {
+  ExpectFound(PlantedBug::kPromotesWhateverIsStaged, {.copies = 30});
+}
+
+TEST(PlantedInTheRing, StageSurvivesFailure) {
+  ExpectFound(PlantedBug::kStageSurvivesFailure, {.fences = 12});
+}
+
 TEST(PlantedInTheRing, CopyEndsTheOriginal) {
   ExpectFound(PlantedBug::kCopyEndsTheOriginal, {.copies = 60});
 }

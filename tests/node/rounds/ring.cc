@@ -515,12 +515,20 @@ class Ring {
     for (const RouteStage& stage : actions.redials) {
       dials_.insert({index, IndexOf(stage.node)});
     }
+    for (const Announcement& plan : actions.plans) {
+      // Rows travel one by one here, so one of them may be the next; and plans may be lost.
+      const BundleRow& row = plan.rows[PickIndex(plan.rows.size())];
+      if (Pick(0, 3) == 0) continue;
+      nodes_[IndexOf(plan.to.node)].stage->OnPlan(route_[index].peer(), {row}, now_);
+    }
   }
 
   void CarryOut(HeadActions& actions) {
     for (ComputeJob& job : actions.jobs) nodes_[0].jobs.push_back(std::move(job));
+    if (actions.plan_is_off) nodes_[0].stage->OnPlan({}, {}, now_);
     for (StageBundle& bundle : actions.steps)
       nodes_[0].stage->OnBundle({}, std::move(bundle), now_);
+    if (actions.plan) nodes_[0].stage->OnPlan({}, *actions.plan, now_);
     for (const TokenOut& token : actions.tokens) {
       Session& session = sessions_[token.key.session];
       if (!session.is_running || token.key.epoch.value() != session.epoch) continue;
@@ -562,6 +570,8 @@ class Ring {
       if (!had_failed_steps_) EXPECT_EQ(node.device->repeats(), 0) << "a step was computed twice";
     }
     EXPECT_EQ(head_->attempts_running(), 0U);
+    EXPECT_EQ(head_->stages_standing(), 0U);
+    EXPECT_EQ(head_->slots_free(), head_->options().attempts_max);
     EXPECT_EQ(ends(), runs_) << "every attempt ends once";
     for (const auto& [kind, message] : failed_kinds_) {
       // A copy that overtakes what a cut took is a gap where it arrives.
@@ -615,6 +625,8 @@ RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     sum.attempts_in_doubt += ring.Sum(&StageStats::attempts_in_doubt);
     sum.attempts_resumed += ring.Sum(&StageStats::attempts_resumed);
     sum.rows_resent += ring.Sum(&StageStats::rows_resent);
+    sum.plans_promoted += ring.Sum(&StageStats::plans_promoted);
+    sum.plans_displaced += ring.Sum(&StageStats::plans_displaced);
     sum.bundles_shut_out += ring.Sum(&StageStats::bundles_shut_out);
     if (faults.cuts > 0 && faults.resume && !faults.dials_fail && faults.non_finite == 0) {
       EXPECT_FALSE(ring.any_failed()) << "a link that stands again loses nothing";
