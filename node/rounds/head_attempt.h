@@ -65,7 +65,6 @@ struct HeadLane {
   // Rounds that are not over. One behind a row that is being sampled counts too: pieces alone
   // would otherwise go round and round while a token waits to be drawn.
   size_t rounds_in_flight() const;
-  size_t decoding = 0;               // Attempts behind their first token.
   std::unique_ptr<LaneStage> stage;  // Null until there is something to prepare.
   bool may_stage = false;            // What was foreseen, if anything, holds no longer.
 };

@@ -48,7 +48,6 @@ struct HeadOptions {
   DraftPricerOptions draft_pricer;
   // What guesses for an attempt; null: DefaultProposers.
   std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> proposers;
-  size_t samples_max = 64;   // Rows of one finish job.
   bool stages_ahead = true;  // Prepares the next round while one runs.
   // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
   // largest while too few laps are known), and as much again for each round with pieces ahead.

@@ -237,7 +237,8 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
   return output;
 }
 
-// Back at the head nobody needs more than the last token's hidden state, unless drafts are verified.
+// Back at the head nobody needs more than the last token's hidden state, unless drafts are
+// verified.
 void StageCore::TrimOutput(const Attempt& attempt, StepOutput& output) const {
   if (attempt.open.stage_index + 1 < attempt.open.route.size()) return;
   if ((output.flags & kRowWantsAllLogits) != 0) return;
