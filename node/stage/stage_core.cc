@@ -99,6 +99,7 @@ ComputeJob StageCore::BuildJob(std::vector<PendingRow>& rows) {
     job.slices.push_back({.key = row.key,
                           .position = row.position,
                           .token_count = row.token_count,
+                          .kept_rows = kv_.KeptRows(row.key.attempt, row.position, row.token_count),
                           .pages = std::move(pending.pages)});
     job.tokens.insert(job.tokens.end(), pending.tokens.begin(), pending.tokens.end());
     inputs.push_back({.hidden = std::move(pending.hidden),
@@ -182,6 +183,7 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
     return;
   }
   if (!Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
+  PublishPages(attempt, row);
   kv_.Unpin(key);
   StepOutput output = OutputOf(attempt, pending, done, hidden_row);
   attempt.ledger.Commit(row.key.step, output);
@@ -224,6 +226,7 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .token_count = row.token_count,
                     .flags = row.flags,
                     .rejected = row.rejected,
+                    .prefix_key = row.prefix_key,
                     .compute = row.compute + done.compute_time,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
@@ -278,6 +281,7 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .flags = output.flags,
           .compute = output.compute,
           .chain = output.chain,
+          .prefix_key = output.prefix_key,
           .rejected = output.rejected};
 }
 
