@@ -11,7 +11,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/build_env.sh"
 cd "$root"
 
 all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo
-     detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sim_events_per_s prefix_hit_ttft)
+     detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sim_events_per_s
+     prefix_hit_ttft draft_speedup_copy draft_speedup_chat)
 case "${1:-}" in
   -h|--help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --list) printf '%s\n' "${all[@]}"; exit 0 ;;
@@ -24,7 +25,8 @@ done
 
 model="${SHARDLINE_BENCH_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 [ -n "${SHARDLINE_BENCH_MODEL:-}" ] || deploy/fetch_model.sh
-build release model_bench cluster_bench failover_bench semantics_bench prefix_bench grpc_echo binaries |
+build release model_bench cluster_bench failover_bench semantics_bench prefix_bench drafts_bench grpc_echo \
+  binaries |
   tail -n 1
 bench="$root/build/release/tests/bench"
 
@@ -41,6 +43,8 @@ for name in "${names[@]}"; do
     detect_pause_ms) "$bench/failover_bench" pause "$model" ;;
     failover_over_reprefill) "$bench/failover_bench" failover "$model" ;;
     prefix_hit_ttft) "$bench/prefix_bench" "$model" ;;
+    draft_speedup_copy) "$bench/drafts_bench" copy "$model" ;;
+    draft_speedup_chat) "$bench/drafts_bench" chat "$model" ;;
     semantics_cost) "$bench/semantics_bench" "$model" "$root/build" ;;
     sim_events_per_s)  # Of one core.
       "$root/build/release/bin/shardline-sim" --seeds 0..3000 --jobs 1 |

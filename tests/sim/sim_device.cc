@@ -1,8 +1,9 @@
 #include "tests/sim/sim_device.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -124,16 +125,21 @@ void SimDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
 
 void SimDevice::RunFinish(const ComputeJob& job, ComputeDone& done) {
   for (const SampleTarget& target : job.samples) {
-    const float value = job.hidden->floats()[static_cast<size_t>(target.row)];
-    std::array<float, kVocabSize> logits;
-    if (value == value) {
-      FillLogits(static_cast<uint32_t>(value), logits);
-    } else {
-      logits.fill(value);
+    logits_.resize((1 + target.drafts.size()) * kVocabSize);
+    for (size_t i = 0; i <= target.drafts.size(); ++i) {
+      const float value = job.hidden->floats()[static_cast<size_t>(target.row) + i];
+      const auto logits = std::span(logits_).subspan(i * kVocabSize, kVocabSize);
+      if (value == value) {
+        FillLogits(static_cast<uint32_t>(value), logits);
+      } else {
+        std::fill(logits.begin(), logits.end(), value);
+      }
     }
-    auto token = target.sampler->Sample(logits, target.index);
-    done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
+    DrawnTokens drawn = target.sampler->SampleInTurn(logits_, target.drafts, target.index);
+    done.samples.push_back({.key = target.key,
+                            .status = std::move(drawn.status),
+                            .tokens = std::move(drawn.tokens),
+                            .finished = drawn.finished});
   }
   if (misshapen_ > 0) {
     --misshapen_;

@@ -59,6 +59,7 @@ class SimDevice {
   const int32_t pages_total_;
   std::vector<uint32_t> cells_;  // [layers, pages, page_tokens]
   std::deque<Queued> queue_;     // The front one runs.
+  std::vector<float> logits_;    // Scratch.
   bool running_ = false;         // An event will end it.
   bool hung_ = false;
   int64_t slowness_ = 1;

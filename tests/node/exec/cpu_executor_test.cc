@@ -96,6 +96,46 @@ TEST_F(CpuExecutorTest, ATokenGoesThroughLayersAndFinish) {
   EXPECT_EQ(executor_->progress().rows_done, 4u);
 }
 
+TEST_F(CpuExecutorTest, DraftsAreDrawnInTurnFromTheRowsBehindTheirTarget) {
+  Start({}, 0);
+  const std::vector<int32_t> tokens = {5, 9, 2, 7, 1, 8};
+  const ComputeDone layers = Run(Layers({{.key = Key(1), .token_count = 6, .pages = {3}}}, tokens));
+  ASSERT_THAT(layers.status, IsOk());
+  const auto target = [&](int32_t row, std::vector<int32_t> drafts) {
+    return SampleTarget{.key = Key(1),
+                        .row = row,
+                        .index = static_cast<uint64_t>(row),
+                        .drafts = std::move(drafts),
+                        .sampler = std::make_shared<Sampler>(SamplingParams{.logits_digest = true},
+                                                             weights_->hp.vocab_size, tokens,
+                                                             std::span<const int32_t>{})};
+  };
+  ComputeJob alone{.id = 8, .kind = JobKind::kFinish, .hidden = layers.hidden};
+  for (int32_t row = 0; row < 6; ++row) alone.samples.push_back(target(row, {}));
+  const ComputeDone want = Run(std::move(alone));
+  const auto token = [&](size_t row) { return want.samples[row].tokens[0].token; };
+
+  ComputeJob drafted{.id = 9, .kind = JobKind::kFinish, .hidden = layers.hidden};
+  const int32_t wrong = token(2) == 0 ? 1 : 0;
+  drafted.samples.push_back(target(0, {token(0), token(1), wrong, token(3)}));
+  drafted.samples.push_back(target(5, {}));
+  const ComputeDone done = Run(std::move(drafted));
+  ASSERT_THAT(done.status, IsOk());
+  ASSERT_EQ(done.samples.size(), 2u);
+  ASSERT_EQ(done.samples[0].tokens.size(), 3u);
+  for (size_t row = 0; row < 3; ++row) {
+    EXPECT_EQ(done.samples[0].tokens[row].token, token(row));
+    EXPECT_EQ(done.samples[0].tokens[row].logits_digest, want.samples[row].tokens[0].logits_digest);
+  }
+  EXPECT_EQ(done.samples[1].tokens[0].token, token(5));
+
+  for (const SampleTarget& bad : {target(4, {1, 2}), target(0, std::vector<int32_t>(16, 1))}) {
+    ComputeJob job{.id = 10, .kind = JobKind::kFinish, .hidden = layers.hidden};
+    job.samples.push_back(bad);
+    EXPECT_THAT(Run(std::move(job)).status, FailsWith(FailureKind::kMalformedBundle));
+  }
+}
+
 TEST_F(CpuExecutorTest, ANonFiniteRowFailsItsSliceAloneAndNamesTheLayers) {
   Start({{0, 1}, {1, 2}}, 1);
   const size_t dim = static_cast<size_t>(weights_->hp.hidden_dim);
