@@ -160,7 +160,7 @@ class HeadCore {
   void LeaveRing(HeadLane& lane, const HeadFlight& flight);
   void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
   static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
-  void EndIfOver(HeadLane& lane, const HeadRound& round);
+  static void ForgetGone(HeadLane& lane);
 
   // Preparing the next round: head_ahead.cc.
   void StageNext(HeadLane& lane);
