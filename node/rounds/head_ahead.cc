@@ -13,7 +13,6 @@ namespace shardline {
 // To be called when nothing more can be sent.
 void HeadCore::StageNext(HeadLane& lane) {
   if (!options_.stages_ahead || !std::exchange(lane.may_stage, false)) return;
-  if (lane.rounds.empty()) return;
   RoundPlan plan = Predict(lane);
   if (plan.rows.empty()) return;
   plan.walk = walk_next_;
@@ -46,9 +45,13 @@ std::unique_ptr<LaneStage> HeadCore::MakeStage() {
       });
 }
 
-// The oldest round comes back next. What it verifies can't be told ahead, and what follows neither.
+// The oldest round that is not over comes back next. What it verifies can't be told ahead, and what
+// follows neither.
 RoundPlan HeadCore::Predict(const HeadLane& lane) {
-  const HeadRound& oldest = lane.rounds.front();
+  const auto found = std::find_if(lane.rounds.begin(), lane.rounds.end(),
+                                  [](const HeadRound& round) { return !round.is_over(); });
+  if (found == lane.rounds.end()) return {};
+  const HeadRound& oldest = *found;
   ViewReady(lane);
   auto decoding_count = static_cast<int32_t>(lane.decoding);
   for (const AttemptKey& key : oldest.attempts) {

@@ -60,13 +60,13 @@ struct HeadLane {
   std::map<std::string, HeadTenant> tenants;
   std::string served_last;  // The tenant whose prompt had the last piece.
   size_t attempts = 0;
-  size_t decoding = 0;  // Attempts behind their first token.
+  size_t decoding = 0;               // Attempts behind their first token.
+  std::unique_ptr<LaneStage> stage;  // Null until there is something to prepare.
+  bool may_stage = false;            // What was foreseen, if anything, holds no longer.
 
   // Rounds that are not over. One behind a row that is being sampled counts too: pieces alone
   // would otherwise go round and round while a token waits to be drawn.
   size_t rounds_in_flight() const;
-  std::unique_ptr<LaneStage> stage;  // Null until there is something to prepare.
-  bool may_stage = false;            // What was foreseen, if anything, holds no longer.
 };
 
 using HeadLanes = std::map<std::vector<StagePeer>, HeadLane>;

@@ -134,8 +134,10 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
       return absl::OkStatus();
     }
     if (auto* plan = std::get_if<LinkPlan>(&input)) {
-      const bool is_news = events_->on_plan && handle_->PutPlan(FromLinkRows(plan->rows));
-      if (is_news) events_->on_plan(handle_);
+      if (!events_->on_plan) {
+        return MakeFailure(FailureKind::kMalformedBundle, "a plan, which this node does not take");
+      }
+      if (handle_->PutPlan(FromLinkRows(plan->rows))) events_->on_plan(handle_);
       return absl::OkStatus();
     }
     return TakeBundle(std::get<LinkBundle>(std::move(input)));

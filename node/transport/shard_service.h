@@ -84,7 +84,7 @@ struct ShardEvents {
   std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
   // The link has a plan to take. Not called again until it was: a peer that sends plans without end
-  // costs one event at a time. Null: peers are told to send none.
+  // costs one event at a time. Null: peers are told that there may be none.
   std::function<void(std::shared_ptr<LinkHandle>)> on_plan;
   // The reactor of a new Pulse stream: PulseHost::Accept.
   std::function<grpc::ServerBidiReactor<v1::PeerBeat, v1::PeerBeat>*()> on_pulse;

@@ -517,8 +517,8 @@ class Ring {
     }
     for (const Announcement& plan : actions.plans) {
       // Rows travel one by one here, so one of them may be the next; and plans may be lost.
-      const BundleRow& row = plan.rows[PickIndex(plan.rows.size())];
-      if (Pick(0, 3) == 0) continue;
+      const BundleRow& row = plan.rows[plan_random_() % plan.rows.size()];
+      if (plan_random_() % 4 == 0) continue;
       nodes_[IndexOf(plan.to.node)].stage->OnPlan(route_[index].peer(), {row}, now_);
     }
   }
@@ -583,7 +583,8 @@ class Ring {
   }
 
   std::mt19937 random_;
-  Faults faults_;  // Still to come.
+  std::mt19937 plan_random_{1};  // Plans move no other draw.
+  Faults faults_;                // Still to come.
   const bool had_failed_steps_;
   Instant now_ = Instant::FromOrigin(absl::Seconds(100));
   int32_t rounds_in_flight_ = 0;

@@ -67,7 +67,8 @@ struct Arrival {
 // Node "b", which takes what comes and answers what the test says.
 class Receiver {
  public:
-  explicit Receiver(const LinkWindow& window = {}, const LinkLimits& limits = {}) {
+  explicit Receiver(const LinkWindow& window = {}, const LinkLimits& limits = {},
+                    bool takes_plans = true) {
     ShardEvents events;
     events.identity = [] { return IdentityOf("b", 2); };
     events.on_open = [this](OpenAttempt, auto reply) {
@@ -95,6 +96,11 @@ class Receiver {
                               StageBundle bundle) {
       EXPECT_TRUE(arrivals.TryPost(Arrival{std::move(from), sequence, std::move(bundle)}));
     };
+    if (takes_plans) {
+      events.on_plan = [this](std::shared_ptr<LinkHandle> link) {
+        EXPECT_TRUE(plans.TryPost(std::move(link)));
+      };
+    }
     events.on_link_closed = [this](std::shared_ptr<LinkHandle> link) {
       EXPECT_TRUE(closed.TryPost(std::move(link)));
     };
@@ -111,6 +117,7 @@ class Receiver {
   Mailbox<std::shared_ptr<LinkHandle>> opened{1024};
   Mailbox<std::pair<std::shared_ptr<LinkHandle>, std::vector<InspectRow>>> inspects{64};
   Mailbox<Arrival> arrivals{1024};
+  Mailbox<std::shared_ptr<LinkHandle>> plans{64};
   Mailbox<std::shared_ptr<LinkHandle>> closed{1024};
   std::unique_ptr<NodeServer> server;
 };
