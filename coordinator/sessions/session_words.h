@@ -157,6 +157,7 @@ struct SessionsActions {
     AttemptKey key;
     RequestId request;
     RouteStage head;
+    RoundChoice rounds;              // Of its route.
     std::vector<int32_t> delivered;  // The forced prefix.
     absl::Duration budget;
   };

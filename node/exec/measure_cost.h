@@ -14,7 +14,8 @@ struct MeasureCostOptions {
   // No pass is begun after this long; one that runs is finished. A shard whose first pass takes
   // longer has been measured with that one: its rows then cost nothing on top.
   absl::Duration limit = absl::Milliseconds(250);
-  int32_t rows = 16;  // Of the larger pass; at most kPageTokens.
+  int32_t rows = 16;       // Of the larger pass; 2 to kPageTokens.
+  int32_t passes_max = 5;  // Of each.
 };
 
 // Passes of 1 row and of `rows` rows alternate; of each the fastest counts, as others may want the
