@@ -158,18 +158,32 @@ class Job {
     }
   }
 
+  // Whole panels in loops of a fixed length, which the compiler turns into vectors.
   static void Store(const MatmulPart& part, const float* acc, int64_t row, int rows,
                     int64_t panel) {
     const int64_t column = panel * kLanes;
-    const auto lanes = static_cast<int>(std::min(kLanes, part.weight->n() - column));
+    const int64_t lanes = std::min(kLanes, part.weight->n() - column);
     for (int r = 0; r < rows; ++r) {
-      const float* from = acc + r * kLanes;
+      float values[kLanes];
+      std::copy_n(acc + r * kLanes, kLanes, values);
       float* to = part.out + (row + r) * part.out_stride + column;
-      for (int lane = 0; lane < lanes; ++lane) {
-        float value = from[lane];
-        if (part.bias != nullptr) value += part.bias[column + lane];
-        to[lane] = part.accumulate ? to[lane] + value : value;
+      if (lanes < kLanes) {
+        Combine(part, column, lanes, to, values);
+        std::copy_n(values, lanes, to);
+      } else {
+        Combine(part, column, kLanes, to, values);
+        std::copy_n(values, kLanes, to);
       }
+    }
+  }
+
+  static inline void Combine(const MatmulPart& part, int64_t column, int64_t lanes, const float* to,
+                             float* values) {
+    if (part.bias != nullptr) {
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] += part.bias[column + lane];
+    }
+    if (part.accumulate) {
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = to[lane] + values[lane];
     }
   }
 
