@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -158,33 +159,38 @@ class Job {
     }
   }
 
-  // Whole panels in loops of a fixed length, which the compiler turns into vectors.
   static void Store(const MatmulPart& part, const float* acc, int64_t row, int rows,
                     int64_t panel) {
     const int64_t column = panel * kLanes;
-    const int64_t lanes = std::min(kLanes, part.weight->n() - column);
+    const int64_t lanes = part.weight->n() - column;
     for (int r = 0; r < rows; ++r) {
-      float values[kLanes];
-      std::copy_n(acc + r * kLanes, kLanes, values);
+      const float* from = acc + r * kLanes;
       float* to = part.out + (row + r) * part.out_stride + column;
       if (lanes < kLanes) {
-        Combine(part, column, lanes, to, values);
-        std::copy_n(values, lanes, to);
+        StoreLanes(part, column, from, lanes, to);
       } else {
-        Combine(part, column, kLanes, to, values);
-        std::copy_n(values, kLanes, to);
+        StoreLanes(part, column, from, WholePanel(), to);
       }
     }
   }
 
-  static inline void Combine(const MatmulPart& part, int64_t column, int64_t lanes, const float* to,
-                             float* values) {
+  // A number of lanes that the compiler knows becomes vectors.
+  using WholePanel = std::integral_constant<int64_t, kLanes>;
+  template <typename Count>
+  static void StoreLanes(const MatmulPart& part, int64_t column, const float* from, Count lanes,
+                         float* to) {
+    float values[kLanes];
+    float others[kLanes];
+    std::copy_n(from, static_cast<int64_t>(lanes), values);
     if (part.bias != nullptr) {
-      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] += part.bias[column + lane];
+      std::copy_n(part.bias + column, static_cast<int64_t>(lanes), others);
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] += others[lane];
     }
     if (part.accumulate) {
-      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = to[lane] + values[lane];
+      std::copy_n(to, static_cast<int64_t>(lanes), others);
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = others[lane] + values[lane];
     }
+    std::copy_n(values, static_cast<int64_t>(lanes), to);
   }
 
   const MatmulArgs& args_;
