@@ -122,6 +122,23 @@ void HotKvManager::Abandon(const AttemptKey& key, int32_t count) {
   it->second.appended -= count;
 }
 
+absl::Status HotKvManager::Rewind(const AttemptKey& key, int32_t count) {
+  const auto it = holdings_.find(key);
+  if (it == holdings_.end() || it->second.released) {
+    return Fail(FailureKind::kCacheMiss, key,
+                absl::StrCat("rewind KV of ", NameOf(key), ": it holds no pages"));
+  }
+  Holding& holding = it->second;
+  if (count < 0 || count > holding.length || holding.appended > 0) {
+    return Fail(
+        FailureKind::kStepConflict, key,
+        absl::StrCat("rewind KV of ", NameOf(key), " by ", count, " tokens: the cache holds ",
+                     holding.length, " and ", holding.appended, " behind them"));
+  }
+  holding.length -= count;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::span<const int32_t>> HotKvManager::Resolve(const AttemptKey& key,
                                                                int32_t expected_length) const {
   const auto it = holdings_.find(key);

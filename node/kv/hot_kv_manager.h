@@ -56,6 +56,11 @@ class HotKvManager {
   // Forgets the newest `count` appended rows. REQUIRES: as Commit.
   void Abandon(const AttemptKey& key, int32_t count);
 
+  // Takes the newest `count` visible rows back, as if they had never been committed: drafts that
+  // were wrong. kCacheMiss for an unknown or released attempt; kStepConflict, and nothing changes,
+  // if rows are appended behind them or there are not as many.
+  absl::Status Rewind(const AttemptKey& key, int32_t count);
+
   // The page table of the valid rows: kCacheMiss, or kStepConflict if the valid length is another.
   absl::StatusOr<std::span<const int32_t>> Resolve(const AttemptKey& key,
                                                    int32_t expected_length) const;

@@ -185,6 +185,7 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
   kv_.Unpin(key);
   StepOutput output = OutputOf(attempt, pending, done, hidden_row);
   attempt.ledger.Commit(row.key.step, output);
+  attempt.taken_back = 0;
   attempt.chain_out = ChainAfter(attempt, row.key, output);
   ++stats_.rows_committed;
   stats_.tokens_committed += static_cast<uint64_t>(row.token_count);
@@ -222,11 +223,13 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .position = row.position,
                     .token_count = row.token_count,
                     .flags = row.flags,
+                    .rejected = row.rejected,
                     .compute = row.compute + done.compute_time,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
                     .chain = attempt.chain_out};
-  if (attempt.open.stage_index + 1 == attempt.open.route.size()) {
+  const bool is_last = attempt.open.stage_index + 1 == attempt.open.route.size();
+  if (is_last && (row.flags & kRowWantsAllLogits) == 0) {
     // Nobody needs more than the last token's hidden state.
     output.row += row.token_count - 1;
     output.position += row.token_count - 1;
@@ -274,7 +277,8 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .hop = attempt.open.stage_index + 1,
           .flags = output.flags,
           .compute = output.compute,
-          .chain = output.chain};
+          .chain = output.chain,
+          .rejected = output.rejected};
 }
 
 // While the link is in doubt the output is kept and no more: it is sent when the doubt ends.
