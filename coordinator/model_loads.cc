@@ -360,6 +360,11 @@ bool ModelLoads::CarryOut() {
     if (found == entries_.end()) continue;
     Route route = action.route;
     route.rounds = RoundsOf(route);
+    LogInfo("ring probed", {{"model", route.model},
+                            {"route", route.ToString()},
+                            {"rounds_in_flight", route.rounds.in_flight},
+                            {"lap_step", route.rounds.lap_step},
+                            {"lap_row", route.rounds.lap_row}});
     world_.probe(route, found->second.file,
                  [this, plan = action.plan, number = action.number](absl::Status status) {
                    routes_.OnProbeDone(plan, number, status, world_.clock->Now());

@@ -117,16 +117,20 @@ void EmulatedDevice::RunLayers(const ComputeJob& job, ComputeDone& done) const {
 }
 
 void EmulatedDevice::RunFinish(const ComputeJob& job, ComputeDone& done) const {
-  std::vector<float> logits(static_cast<size_t>(options_.vocab_size));
+  const auto dim = static_cast<size_t>(options_.hidden_dim);
+  const auto vocab = static_cast<size_t>(options_.vocab_size);
   for (const SampleTarget& target : job.samples) {
-    const uint32_t hash =
-        HashOf(job.hidden->floats().data() + static_cast<size_t>(target.row * options_.hidden_dim));
+    std::vector<float> logits((1 + target.drafts.size()) * vocab);
     for (size_t i = 0; i < logits.size(); ++i) {
-      logits[i] = static_cast<float>(Mix(hash, static_cast<uint32_t>(i)) & 0xFFFF);
+      const size_t row = static_cast<size_t>(target.row) + i / vocab;
+      const uint32_t hash = HashOf(job.hidden->floats().data() + row * dim);
+      logits[i] = static_cast<float>(Mix(hash, static_cast<uint32_t>(i % vocab)) & 0xFFFF);
     }
-    absl::StatusOr<SampledToken> token = target.sampler->Sample(logits, target.index);
-    done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
+    DrawnTokens drawn = target.sampler->SampleInTurn(logits, target.drafts, target.index);
+    done.samples.push_back({.key = target.key,
+                            .status = std::move(drawn.status),
+                            .tokens = std::move(drawn.tokens),
+                            .finished = drawn.finished});
   }
 }
 
