@@ -151,7 +151,7 @@ class HeadCore {
   void LeaveRing(HeadLane& lane, const HeadFlight& flight);
   void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
   static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
-  void EndIfOver(HeadLane& lane, const HeadRound& round);
+  static void ForgetGone(HeadLane& lane);
 
   // Drafts: head_drafts.cc.
   std::unique_ptr<Drafter> MakeDrafter(const RunAttempt& run) const;
@@ -174,7 +174,7 @@ class HeadCore {
   std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.
   Attempts attempts_;
   HeadLanes lanes_;
-  Admission admission_;
+  SlotAdmission admission_;
   SamplerSlots slots_;
   LapTimes lap_times_;
   uint64_t lap_walk_ = 0;  // The round that the last lap was taken of.

@@ -93,7 +93,7 @@ absl::Status HeadCore::Judge(const RunAttempt& run) const {
   if (run.budget <= absl::ZeroDuration()) {
     return Fail(FailureKind::kDeadlineExceeded, run.key, "no budget left");
   }
-  const Admission::Judgement judgement = admission_.Judge(run.tenant, slots_.free_count());
+  const SlotAdmission::Judgement judgement = admission_.Judge(run.tenant, slots_.free_count());
   if (judgement.verdict == AdmissionVerdict::kRefuse) {
     return Fail(FailureKind::kOverloaded, run.key, judgement.shortage);
   }
@@ -126,7 +126,7 @@ HeadCore::Attempts::iterator HeadCore::Begin(RunAttempt run, Instant now) {
   const AdmissionVerdict verdict = admission_.Judge(tenant, slots_.free_count()).verdict;
   admission_.Enqueue(key, tenant);
   HeadLane& lane = attempt.lane->second;
-  lane.rounds_in_flight_max = std::clamp(attempt.run.rounds_in_flight, 1, kRoundsInFlightMax);
+  lane.rounds_in_flight_max = std::clamp(attempt.run.rounds_in_flight, 1, kLaneRoundsMax);
   ++lane.attempts;
   ++attempt.tenant->attempts;
   ++stats_.attempts_started;
@@ -230,7 +230,7 @@ void HeadCore::OnRowFailure(const RowFailure& failure, Instant now) {
     ++stats_.failures_ignored;
     return;
   }
-  if (SendsAgain(it->second, failure, now)) return;
+  if (SendsAgain(it->second, failure, now)) return Advance(now);
   if (Planted(PlantedBug::kPieceFailureRepeats)) return TellAndGoOn(it->second, failure, now);
   End(it, failure.status.ok()
               ? Fail(FailureKind::kUncertain, failure.key.attempt, "a step failed without a reason")
@@ -270,6 +270,11 @@ bool HeadCore::SendsAgain(HeadAttempt& attempt, const RowFailure& failure, Insta
   if (!is_gap && !is_miss) return false;
   if (attempt.resend_at) return true;
   if (attempt.resends >= options_.resends_max) return false;
+  // Meanwhile no round waits for its steps.
+  for (HeadFlight& flight : attempt.flights) {
+    LeaveRing(attempt.lane->second, flight);
+    flight.walk = 0;
+  }
   attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
   ++attempt.resends;
   return true;
