@@ -35,6 +35,7 @@ namespace {
 constexpr double kDefaultMemoryShare = 0.8;
 constexpr uint64_t kMemoryBytesMin = 64 << 20;
 constexpr int32_t kThreadsMax = 1024;
+constexpr size_t kMachineBytesMax = 256;
 
 constexpr char kFooter[] =
     "Every option may also come from the environment (SHARDLINE_NODE_MEMORY for --memory) or from\n"
@@ -65,7 +66,7 @@ struct RawOption {
   std::string text;
 };
 
-using RawOptionTable = std::array<RawOption, 13>;
+using RawOptionTable = std::array<RawOption, 14>;
 
 RawOptionTable RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
@@ -77,6 +78,7 @@ RawOptionTable RawOptions() {
            {"memory", "memory for weights and KV, as 12GiB [80 % of what there is]", ""},
            {"threads", "compute threads [as many as the process may use]", ""},
            {"drafts", "auto: guess tokens and check them where that is free; or off [auto]", ""},
+           {"machine", "what cores and memory are shared with, by its name [this machine]", ""},
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
            {"port-file", "file that gets the bound address", ""},
@@ -149,6 +151,7 @@ absl::StatusOr<NodeOptions> Understand(const RawOptionTable& raw) {
     if (option.name == "data-dir") options.data_dir = text;
     if (option.name == "node-id") options.node_id = NodeId(text);
     if (option.name == "model-dir") options.model_dir = text;
+    if (option.name == "machine") options.machine = text;
     if (option.name == "port-file") options.port_file = text;
     if (option.name == "metrics-listen") options.metrics_listen = text;
     if (option.name == "memory") {
@@ -197,6 +200,9 @@ absl::Status NodeOptions::Validate() const {
   }
   if (memory_bytes < kMemoryBytesMin) {
     return Invalid(absl::StrCat("memory: ", memory_bytes, " bytes; at least 64MiB"));
+  }
+  if (machine.size() > kMachineBytesMax) {
+    return Invalid(absl::StrCat("machine: ", machine.size(), " bytes; at most ", kMachineBytesMax));
   }
   if (threads < 0 || threads > kThreadsMax) {
     return Invalid(absl::StrCat("threads: ", threads, "; 0 to ", kThreadsMax));

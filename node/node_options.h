@@ -23,6 +23,9 @@ struct NodeOptions {
   uint64_t memory_bytes = 0;  // For weights, KV and scratch.
   int32_t threads = 0;        // 0: as many as the process may use.
   bool drafts = true;         // Where this node is a head: guess where rows ride for free.
+  // Nodes of one machine share its cores and its memory's bandwidth; a socket or a device that
+  // shares neither may have a name of its own. Empty: this machine's.
+  std::string machine;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   std::string port_file;       // Gets the bound address, for scripts.

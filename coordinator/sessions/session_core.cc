@@ -173,6 +173,7 @@ void SessionCore::StartRun(Instant now) {
   shared_.actions->run.push_back({.key = *key_,
                                   .request = request_.request,
                                   .head = route_.stages.front(),
+                                  .rounds = route_.rounds,
                                   .delivered = ForcedPrefix(),
                                   .budget = deadline_ - now,
                                   .cached_tokens = run_cached_tokens_});

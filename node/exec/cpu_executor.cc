@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/status_macros.h"
+#include "kernels/flush_denormals.h"
 #include "kernels/thread_pool.h"
 
 namespace shardline {
@@ -43,6 +44,16 @@ absl::Status CheckPages(const ComputeJob& job, int32_t pages_total) {
     }
   }
   return absl::OkStatus();
+}
+
+// `logits` begins with the target's rows.
+SampleResult Draw(const SampleTarget& target, std::span<float> logits, size_t vocab) {
+  DrawnTokens drawn = target.sampler->SampleInTurn(logits.first((1 + target.drafts.size()) * vocab),
+                                                   target.drafts, target.index);
+  return {.key = target.key,
+          .status = std::move(drawn.status),
+          .tokens = std::move(drawn.tokens),
+          .finished = drawn.finished};
 }
 
 }  // namespace
@@ -151,6 +162,12 @@ absl::Status CpuExecutor::RunLayers(const ComputeJob& job, ComputeDone& done) {
   return absl::OkStatus();
 }
 
+void CpuExecutor::ForEach(int64_t count, absl::FunctionRef<void(int64_t i)> body) {
+  if (pool_ != nullptr) return pool_->ParallelFor(count, body);
+  const ScopedFlushDenormals flush;  // As the pool's workers do.
+  for (int64_t i = 0; i < count; ++i) body(i);
+}
+
 absl::Status CpuExecutor::CheckFinite(const float* hidden, int32_t begin, int32_t count) const {
   const ShardWeights& weights = forward_->weights();
   const int64_t dim = weights.hp.hidden_dim;
@@ -182,29 +199,27 @@ absl::Status CpuExecutor::RunFinish(const ComputeJob& job, ComputeDone& done) {
           job, absl::StrCat(target.drafts.size(), " drafts to sample, at most ", kLogitsRows - 1));
     }
   }
+  done.samples.resize(job.samples.size());
   for (size_t begin = 0; begin < job.samples.size();) {
     rows_.clear();
+    first_rows_.clear();
     size_t end = begin;
     while (end < job.samples.size() &&
            rows_.size() + 1 + job.samples[end].drafts.size() <= static_cast<size_t>(kLogitsRows)) {
       const SampleTarget& target = job.samples[end++];
+      first_rows_.push_back(rows_.size());
       for (size_t i = 0; i <= target.drafts.size(); ++i) {
         rows_.push_back(target.row + static_cast<int32_t>(i));
       }
     }
     SL_RETURN_IF_ERROR(forward_->Finish(job.hidden->floats().data(), rows_, logits_.data()));
-    std::span<float> logits(logits_);
-    for (; begin < end; ++begin) {
-      const SampleTarget& target = job.samples[begin];
-      const size_t floats = (1 + target.drafts.size()) * vocab;
-      DrawnTokens drawn =
-          target.sampler->SampleInTurn(logits.first(floats), target.drafts, target.index);
-      logits = logits.subspan(floats);
-      done.samples.push_back({.key = target.key,
-                              .status = std::move(drawn.status),
-                              .tokens = std::move(drawn.tokens),
-                              .finished = drawn.finished});
-    }
+    ForEach(static_cast<int64_t>(end - begin), [&](int64_t i) {
+      const size_t target = begin + static_cast<size_t>(i);
+      const size_t first_row = first_rows_[static_cast<size_t>(i)];
+      done.samples[target] =
+          Draw(job.samples[target], std::span(logits_).subspan(first_row * vocab), vocab);
+    });
+    begin = end;
   }
   return absl::OkStatus();
 }

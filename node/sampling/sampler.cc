@@ -1,9 +1,6 @@
 #include "node/sampling/sampler.h"
 
-#include <algorithm>
 #include <array>
-#include <limits>
-#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -16,41 +13,17 @@
 namespace shardline {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
 bool NeedsHistory(const SamplingParams& params) {
   return params.repetition_penalty != 1.0F || params.frequency_penalty != 0.0F ||
          params.presence_penalty != 0.0F;
 }
 
-// The largest logit; nullopt if any is NaN or +infinity, or none is finite. In lanes, so that it
-// runs at the speed of memory: a maximum does not depend on the order.
-std::optional<float> FiniteMax(std::span<const float> logits) {
-  constexpr size_t kLanes = 16;
-  std::array<float, kLanes> lanes;
-  std::array<uint32_t, kLanes> bad = {};
-  lanes.fill(-kInfinity);
-  size_t i = 0;
-  for (; i + kLanes <= logits.size(); i += kLanes) {
-    for (size_t lane = 0; lane < kLanes; ++lane) {
-      const float x = logits[i + lane];
-      lanes[lane] = x > lanes[lane] ? x : lanes[lane];
-      bad[lane] |= x < kInfinity ? 0U : 1U;
-    }
-  }
-  for (; i < logits.size(); ++i) {
-    const float x = logits[i];
-    lanes[0] = x > lanes[0] ? x : lanes[0];
-    bad[0] |= x < kInfinity ? 0U : 1U;
-  }
-  float max = -kInfinity;
-  uint32_t any_bad = 0;
-  for (size_t lane = 0; lane < kLanes; ++lane) {
-    max = lanes[lane] > max ? lanes[lane] : max;
-    any_bad |= bad[lane];
-  }
-  if (any_bad != 0 || max == -kInfinity) return std::nullopt;
-  return max;
+// Without an index if any logit is NaN or +infinity, or none is finite.
+Best FindBest(std::span<const float> logits) {
+  Best best;
+  const auto dim = static_cast<int64_t>(logits.size());
+  cpu::Argmax({.x = logits.data(), .best = &best, .rows = 1, .dim = dim, .x_stride = dim}, {});
+  return best;
 }
 
 absl::Status NonFinite(uint64_t index, const char* when) {
@@ -93,8 +66,8 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<float> logits, uint64_t i
   SL_CHECK(static_cast<int64_t>(logits.size()) == vocab_size_);
   SampledToken out;
   if (params_.logits_digest) out.logits_digest = XXH3_64bits(logits.data(), logits.size_bytes());
-  std::optional<float> max = FiniteMax(logits);
-  if (!max) return NonFinite(index, "as computed");
+  Best best = FindBest(logits);
+  if (best.index < 0) return NonFinite(index, "as computed");
 
   const bool modifies = has_penalties_ || !params_.logit_bias.empty() || policy_ != nullptr;
   std::span<const float> raw = logits;
@@ -103,19 +76,15 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<float> logits, uint64_t i
       raw_.assign(logits.begin(), logits.end());
       raw = raw_;
     }
-    ReportLogprobs(raw, *max, out);
+    ReportLogprobs(raw, best.value, out);
   }
   if (modifies) {
-    SL_ASSIGN_OR_RETURN(max, Modify(logits, index));
+    SL_ASSIGN_OR_RETURN(best, Modify(logits, index));
   }
 
-  if (params_.temperature == 0.0F) {
-    // Ties go to the lowest id.
-    out.token =
-        static_cast<int32_t>(std::find(logits.begin(), logits.end(), *max) - logits.begin());
-  } else {
-    out.token = draw_.Draw(params_, logits, *max, UniformAt(params_.seed, index));
-  }
+  out.token = params_.temperature == 0.0F
+                  ? static_cast<int32_t>(best.index)  // Ties go to the lowest id.
+                  : draw_.Draw(params_, logits, best.value, UniformAt(params_.seed, index));
   if (params_.logprobs) out.logprob = raw[static_cast<size_t>(out.token)] - out.logprob;
   Count(out.token, false);
   if (policy_ != nullptr) policy_->Accept(out.token);
@@ -140,18 +109,18 @@ DrawnTokens Sampler::SampleInTurn(std::span<float> logits, std::span<const int32
   return out;
 }
 
-absl::StatusOr<float> Sampler::Modify(std::span<float> logits, uint64_t index) {
+absl::StatusOr<Best> Sampler::Modify(std::span<float> logits, uint64_t index) {
   ApplyPenalties(logits);
-  std::optional<float> max = FiniteMax(logits);
-  if (!max) return NonFinite(index, "after bias and penalties");
-  if (policy_ == nullptr) return *max;
+  Best best = FindBest(logits);
+  if (best.index < 0) return NonFinite(index, "after bias and penalties");
+  if (policy_ == nullptr) return best;
   if (const absl::Status status = policy_->Apply(logits); !status.ok()) {
     if (FailureKindOf(status) != FailureKind::kNone) return status;
     return MakeFailure(FailureKind::kInvalidRequest,
                        absl::StrCat("token ", index, ": ", status.message()));
   }
-  max = FiniteMax(logits);
-  if (max) return *max;
+  best = FindBest(logits);
+  if (best.index >= 0) return best;
   return MakeFailure(FailureKind::kInvalidRequest,
                      absl::StrCat("token ", index, ": the policy rules out every token"));
 }

@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/argmax.h"
 #include "node/sampling/row_policy.h"
 #include "node/sampling/sampling_params.h"
 #include "node/sampling/token_draw.h"
@@ -76,7 +77,7 @@ class Sampler {
   // Leaves the log of the normaliser in out.logprob.
   void ReportLogprobs(std::span<const float> raw, float max, SampledToken& out);
   // The largest logit once bias, penalties and policy have spoken.
-  absl::StatusOr<float> Modify(std::span<float> logits, uint64_t index);
+  absl::StatusOr<Best> Modify(std::span<float> logits, uint64_t index);
 
   const SamplingParams params_;
   const int32_t vocab_size_;
