@@ -10,6 +10,10 @@
 
 namespace shardline {
 
+void AdmissionQueue::Line::NoteRefused(uint64_t tokens) {
+  refused_tokens = std::min(refused_tokens.value_or(tokens), tokens);
+}
+
 bool AdmissionQueue::MustWait(const std::string& line) const {
   return lines_.contains(line) || active() > options_.sessions_max;
 }
@@ -26,6 +30,7 @@ absl::Status AdmissionQueue::Enter(const Waiter& waiter, Instant now) {
   if (line_of_.empty()) admitted_at_ = now;
   Line& line = lines_[waiter.line];
   if (line.entries.empty()) line.retry_at = now + options_.retry;
+  if (waiter.refused) line.NoteRefused(waiter.tokens);
   line.entries.emplace(waiter.request, Entry{.waiter = waiter, .since = now});
   line_of_.emplace(waiter.request, waiter.line);
   ++stats_.entered;
@@ -68,7 +73,7 @@ const AdmissionQueue::Entry* AdmissionQueue::Pick(const Line& line) const {
   std::tuple<bool, int, bool, std::string_view> best_rank;
   std::map<std::string_view, int> places;  // By tenant.
   for (const auto& [request, entry] : line.entries) {
-    if (entry.refused && entry.passes >= options_.passes_max) {
+    if (entry.had_turn && entry.passes >= options_.passes_max) {
       return may_fit(entry) ? &entry : nullptr;
     }
     const std::string_view tenant = entry.waiter.tenant;
@@ -93,12 +98,9 @@ void AdmissionQueue::OnRefused(RequestId request, Instant now) {
   SL_CHECK(Tries(request));
   Line& line = *LineOf(request);
   Entry& entry = line.entries.at(request);
-  entry.refused = true;
+  entry.had_turn = true;
   ++stats_.tries_refused;
-  if (!line.freed) {
-    line.refused_tokens =
-        std::min(line.refused_tokens.value_or(entry.waiter.tokens), entry.waiter.tokens);
-  }
+  if (!line.freed) line.NoteRefused(entry.waiter.tokens);
   line.retry_at = now + options_.retry;
   line.trying.reset();
   --trying_;
@@ -116,7 +118,7 @@ void AdmissionQueue::OnAdmitted(RequestId request, Instant now) {
   admitted_at_ = now;
   if (!ahead) line.last_tenant = entry.waiter.tenant;
   for (auto& [other, waiter] : line.entries) {
-    if (ahead || other == request || !waiter.refused) continue;
+    if (ahead || other == request || !waiter.had_turn) continue;
     ++waiter.passes;
     ++stats_.passes;
   }

@@ -9,7 +9,7 @@
 // again it keeps its place.
 //
 // The order: sessions that ran before, by age; then tenants in turn, each tenant's by age. Who
-// needs fewer tokens than what was just refused may pass, but a waiter that was refused is passed
+// needs fewer tokens than what was just refused may pass, but a waiter whose turn it was is passed
 // at most `passes_max` times; then nobody passes it, so that what it needs gathers until it fits.
 //
 // Bounded: beyond `waiting_max` newcomers are refused with a retry_after from the rate observed.
@@ -58,8 +58,9 @@ class AdmissionQueue {
     RequestId request;  // The older, the lower.
     std::string line;   // The model.
     std::string tenant;
-    uint64_t tokens = 0;  // Prompt and answer: what it needs room for.
-    bool ahead = false;   // It ran before.
+    uint64_t tokens = 0;   // Prompt and answer: what it needs room for.
+    bool ahead = false;    // It ran before.
+    bool refused = false;  // It comes because it found no room.
   };
 
   explicit AdmissionQueue(const AdmissionOptions& options) : options_(options) {}
@@ -98,7 +99,7 @@ class AdmissionQueue {
   struct Entry {
     Waiter waiter;
     Instant since;
-    bool refused = false;  // By turn: it has been passed from then on.
+    bool had_turn = false;  // And found no room: who goes before it passes it.
     int passes = 0;
   };
   struct Line {
@@ -109,6 +110,8 @@ class AdmissionQueue {
     // This many tokens and more were refused since something was freed; none: nothing was.
     std::optional<uint64_t> refused_tokens;
     Instant retry_at;
+
+    void NoteRefused(uint64_t tokens);
   };
 
   const Entry* Pick(const Line& line) const;
