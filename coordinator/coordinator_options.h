@@ -34,9 +34,11 @@ struct CoordinatorOptions {
   // A lost node may come back for so long; then its layers go to others.
   absl::Duration replan_after = absl::Seconds(1);
 
-  int requests_max = 64;         // Running at once; more are refused.
+  int requests_max = 256;        // Running at once; more wait.
+  int queue = 256;               // Waiting at once, for room or for their turn; more are refused.
   int client_events_max = 4096;  // Unread events of one client before its request is ended.
-  absl::Duration drain = absl::Seconds(2);  // For running requests to end at shutdown.
+  absl::Duration drain = absl::Seconds(2);               // For running requests to end at shutdown.
+  absl::Duration route_retry = absl::Milliseconds(250);  // SessionsOptions; not a flag.
 
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;

@@ -493,7 +493,8 @@ std::vector<NodeCost> ModelLoads::UsableNodes(const std::string& model,
   for (const auto& [id, node] : live_) {
     const bool avoided =
         std::find(avoid.begin(), avoid.end(), StagePeer{id, node.incarnation}) != avoid.end();
-    if (taken.contains(id) || avoided) continue;
+    const bool closed = world_.is_closed && world_.is_closed(id);
+    if (taken.contains(id) || avoided || closed) continue;
     nodes.push_back({.node = id,
                      .memory_bytes = node.capacity.memory_bytes,
                      .read_bytes_per_s = node.capacity.read_bytes_per_s,

@@ -51,6 +51,10 @@ class Node {
   // the node. Fails with kInvalidRequest if it cannot listen, or cannot read what it has obeyed.
   static absl::StatusOr<std::unique_ptr<Node>> Start(NodeOptions options, ShardLoader* loader,
                                                      const Clock* clock, NodeEvents events = {});
+  // Asks the coordinator for nothing new, and waits until nothing of its sessions is left here:
+  // they end, or move to other nodes a little before `timeout` has passed. Returns when nothing is
+  // left, when the coordinator cannot be heard, or after `timeout`. Not on a thread of the node's.
+  void Drain(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends every attempt with a reason, hangs up, frees the shard. Bounded by a few seconds, unless
   // the device or the disk hangs. Not on a thread of gRPC's.
   ~Node();
@@ -72,6 +76,13 @@ class Node {
     v1::ShardReport shard;
     uint64_t memory_used_bytes = 0;
     std::shared_ptr<DeviceExecutor> executor;
+  };
+  // From the call of Drain on.
+  struct Leaving {
+    Instant move_by;  // What runs here by then is to move.
+    int heard = 0;    // Answers of the coordinator since.
+    bool lost = false;
+    bool empty = false;  // As the last of them said.
   };
 
   Node(NodeOptions options, ShardLoader* loader, const Clock* clock, NodeEvents events,
@@ -116,6 +127,7 @@ class Node {
   void DropShard(const std::string& reason);
 
   void UpdateFacts(const std::function<void(Facts&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteHeard(bool any_live) ABSL_LOCKS_EXCLUDED(mu_);
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
   void ReportLoaded() ABSL_LOCKS_EXCLUDED(mu_);
@@ -143,6 +155,8 @@ class Node {
   Facts facts_ ABSL_GUARDED_BY(mu_);
   v1::NodeCapacity capacity_ ABSL_GUARDED_BY(mu_);
   CoordinatorClient* reports_to_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Leaving> leaving_ ABSL_GUARDED_BY(mu_);
 
   mutable absl::Mutex obeyed_mu_;  // Held while it writes its file; taken alone.
   ObeyedTerm obeyed_ ABSL_GUARDED_BY(obeyed_mu_);

@@ -65,7 +65,7 @@ struct RawOption {
   std::string text;
 };
 
-std::array<RawOption, 12> RawOptions() {
+std::array<RawOption, 13> RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
            {"advertise", "host:port that others reach this node by [what was bound]", ""},
            {"coordinator", "host:port of the coordinator [127.0.0.1:7070]", ""},
@@ -77,7 +77,8 @@ std::array<RawOption, 12> RawOptions() {
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
            {"port-file", "file that gets the bound address", ""},
-           {"metrics-listen", "host:port of /metrics for Prometheus; port 0 picks one [off]", ""}}};
+           {"metrics-listen", "host:port of /metrics for Prometheus; port 0 picks one [off]", ""},
+           {"drain-timeout", "time for sessions to end or move when told to stop [10s]", ""}}};
 }
 
 std::string EnvironmentName(const std::string& flag) {
@@ -87,7 +88,7 @@ std::string EnvironmentName(const std::string& flag) {
 
 // Fills options that neither flag nor environment gave.
 absl::Status ApplyFile(const std::string& path, const CLI::App& app,
-                       std::array<RawOption, 12>& raw) {
+                       std::array<RawOption, 13>& raw) {
   YAML::Node file;
   // The one place where yaml-cpp may throw.
   try {
@@ -127,7 +128,7 @@ std::string DefaultDataDir() {
   return home == nullptr ? "" : absl::StrCat(home, "/.local/state/shardline-node");
 }
 
-absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 12>& raw) {
+absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 13>& raw) {
   NodeOptions options;
   options.data_dir = DefaultDataDir();
   options.memory_bytes =
@@ -145,6 +146,9 @@ absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 12>& raw) {
     if (option.name == "metrics-listen") options.metrics_listen = text;
     if (option.name == "memory") {
       SL_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteSize(text));
+    }
+    if (option.name == "drain-timeout" && !absl::ParseDuration(text, &options.drain_timeout)) {
+      return Invalid(absl::StrCat("drain-timeout: '", text, "' is no duration like 10s"));
     }
     if (option.name == "threads" && !absl::SimpleAtoi(text, &options.threads)) {
       return Invalid(absl::StrCat("threads: '", text, "' is no number"));
@@ -187,6 +191,10 @@ absl::Status NodeOptions::Validate() const {
   if (memory_bytes < kMemoryBytesMin) {
     return Invalid(absl::StrCat("memory: ", memory_bytes, " bytes; at least 64MiB"));
   }
+  if (drain_timeout < absl::ZeroDuration() || drain_timeout > absl::Hours(1)) {
+    return Invalid(
+        absl::StrCat("drain-timeout: ", absl::FormatDuration(drain_timeout), "; from 0s to 1h"));
+  }
   if (threads < 0 || threads > kThreadsMax) {
     return Invalid(absl::StrCat("threads: ", threads, "; 0 to ", kThreadsMax));
   }
@@ -197,7 +205,7 @@ absl::StatusOr<NodeCommandLine> ParseNodeCommandLine(int argc, const char* const
   CLI::App app("Holds a range of a model's layers and computes them for sessions.");
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat("shardline-node ", std::string(kVersion)));
-  std::array<RawOption, 12> raw = RawOptions();
+  std::array<RawOption, 13> raw = RawOptions();
   for (RawOption& option : raw) {
     app.add_option("--" + option.name, option.text, option.help)
         ->envname(EnvironmentName(option.name));

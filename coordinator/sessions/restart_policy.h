@@ -18,7 +18,8 @@ enum class RestartRule {
   kLater,       // Another route at once, or the same one when its turn comes (admission.h).
 };
 
-// A kind this build does not know is fatal to the session, never success.
+// kNever iff RestartMayHelp (base/failure.h) says no. A kind this build does not know is fatal to
+// the session, never success.
 RestartRule RestartRuleOf(FailureKind kind);
 
 // A connection broke: who is to blame is not yet known, and membership is given a moment to say.

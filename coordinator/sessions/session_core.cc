@@ -213,6 +213,9 @@ void SessionCore::OnRunEnd(const RunResult& result, Instant now) {
     return;
   }
   result_ = result;
+  const RunTimings& timings = result.timings;
+  shared_.stats->head_queue_seconds.Observe(absl::ToDoubleSeconds(timings.queued));
+  shared_.stats->gap_rounds.Observe(static_cast<double>(timings.rounds_between_max));
   End(Ending{.outcome = SessionOutcome::kCompleted, .status = absl::OkStatus()}, now);
 }
 
@@ -260,7 +263,8 @@ void SessionCore::OnFinished(const absl::StatusOr<SessionOutcome>& stored, Insta
                                                           : std::string("its own")))),
             now);
   }
-  if (stands == SessionOutcome::kCompleted) shared_.stats->tokens_billed += delivered_.size();
+  const bool billed = stands == SessionOutcome::kCompleted && !request_.route;
+  if (billed) shared_.stats->tokens_billed += delivered_.size();
   Retire(stands);
 }
 
@@ -325,13 +329,15 @@ void SessionCore::SendFinish() {
 
 EndRecord SessionCore::RecordOf(SessionOutcome outcome, const absl::Status& status) const {
   const auto tokens = static_cast<uint32_t>(delivered_.size());
+  // A probe's tokens go to no client: the record shows its work alone, and bills nothing.
+  const bool probe = request_.route.has_value();
   return {.outcome = outcome,
           .prompt_tokens = request_.prompt_tokens,
-          .tokens = tokens,
+          .tokens = probe ? 0 : tokens,
           .work_tokens = ran_ ? uint64_t{request_.prompt_tokens} + tokens : 0,
           .digest = TokensDigest(delivered_),
           .kind = FailureKindOf(status),
-          .detail = Text(status).substr(0, kDetailBytesMax)};
+          .detail = probe && status.ok() ? "probe" : Text(status).substr(0, kDetailBytesMax)};
 }
 
 void SessionCore::SendEnd(const absl::Status& status, Instant now) {

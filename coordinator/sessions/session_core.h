@@ -158,7 +158,7 @@ class SessionCore {
   void TakeUpWithoutRoute(Instant now);
   void OnNoRoute(const absl::Status& status, Instant now);
   void OnGrantRefused(const absl::Status& status, Instant now);
-  absl::Status Refusal(const Route& route) const;
+  absl::Status Refusal(const Route& route);
 
   void OpenStages(Instant now);
   void StartRun(Instant now);

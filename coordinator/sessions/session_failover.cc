@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/planted_bug.h"
+#include "base/version.h"
 #include "coordinator/sessions/session_core.h"
 
 namespace shardline {
@@ -97,12 +98,21 @@ void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
 }
 
 // Why a session that has begun elsewhere must not go on along `route`.
-absl::Status SessionCore::Refusal(const Route& route) const {
+absl::Status SessionCore::Refusal(const Route& route) {
   if (route.stages.empty()) return absl::InternalError("a route without stages");
   if (!key_ && !request_.model_id.empty() && route.model_id != request_.model_id) {
     return MakeFailure(FailureDetail{.kind = FailureKind::kOverloaded,
                                      .retry_after = shared_.options->retry_after},
                        "the model's name has just been given to another file");
+  }
+  const uint64_t tokens = uint64_t{request_.prompt_tokens} + request_.new_tokens_max;
+  const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  if (!key_ && route.kv_pages_min > 0 && pages > route.kv_pages_min) {
+    ++shared_.stats->too_large;
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("prompt and answer may take ", tokens, " tokens, which is ",
+                                    pages, " KV pages, and the nodes have ", route.kv_pages_min,
+                                    " in all: it would never fit; ask for fewer tokens"));
   }
   if (Uses(route, banned_)) return failure_;
   if (!route_.stages.empty() &&
@@ -177,13 +187,10 @@ void SessionCore::SeekRoom(const absl::Status& status, Instant now) {
   failed_ = key_;
   CloseStages(kind);
   run_out_ = false;
-  const NodeId node = FailureDetailOf(status).node;
-  const RouteStage* stage = node.empty() ? nullptr : StageOf(node);
-  if (stage == nullptr) {
-    Queue(now);
-    return;
-  }
-  full_.nodes.push_back(stage->peer());
+  NodeId node = FailureDetailOf(status).node;
+  if (node.empty() && !route_.stages.empty()) node = route_.stages.front().node;
+  const RouteStage* stage = StageOf(node);
+  if (stage != nullptr) full_.nodes.push_back(stage->peer());
   AskForRoute();
 }
 

@@ -19,7 +19,9 @@ using ::shardline::testing::GrantOf;
 using ::shardline::testing::IsOk;
 using ::shardline::testing::KeyOf;
 using ::shardline::testing::RouteOver;
+using ::shardline::testing::StatusHas;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -228,6 +230,42 @@ TEST(SessionQueue, ADrainedNodesSessionsGoOnElsewhereWithoutSpendingAttempts) {
     EXPECT_EQ(ring.running().at(RequestId(1)).epoch, Epoch(epoch));
   }
   EXPECT_EQ(ring.core().stats().restarts, 0U);
+}
+
+TEST(SessionQueue, AProbeIsRecordedAsSuchAndBillsNothing) {
+  SessionsCore core{SessionsOptions{}};
+  SessionRequest probe = ARequest();
+  probe.route = RouteOver("a");
+  core.OnGenerate(probe, At(0));
+  core.OnGranted(RequestId(1), GrantOf(KeyOf(100, 1)), At(0));
+  core.OnOpenReply(KeyOf(100, 1), 0, absl::OkStatus(), At(0));
+  core.OnToken(KeyOf(100, 1), 0, 7, At(1));
+  core.OnRunEnd(KeyOf(100, 1), RunResult{.reason = FinishReason::kLength, .tokens = 1}, At(1));
+  const SessionsActions actions = core.TakeActions();
+  ASSERT_THAT(actions.finish, SizeIs(1));
+  EXPECT_EQ(actions.finish[0].record.outcome, SessionOutcome::kCompleted);
+  EXPECT_EQ(actions.finish[0].record.tokens, 0U);
+  EXPECT_EQ(actions.finish[0].record.work_tokens, 6U);
+  EXPECT_EQ(actions.finish[0].record.detail, "probe");
+  core.OnFinished(KeyOf(100, 1), SessionOutcome::kCompleted, At(2));
+  EXPECT_EQ(core.stats().tokens_billed, 0U);
+}
+
+TEST(SessionQueue, WhatCanNeverFitIsRefusedAtOnceWithBothNumbers) {
+  SessionsCore core{SessionsOptions{}};
+  SessionRequest asked = ARequest();
+  asked.prompt_tokens = 100;
+  asked.new_tokens_max = 61;
+  core.OnGenerate(asked, At(0));
+  Route route = RouteOver("ab");
+  route.kv_pages_min = 10;
+  core.OnRoute(RequestId(1), route, At(0));
+  const SessionsActions actions = core.TakeActions();
+  ASSERT_THAT(actions.end, SizeIs(1));
+  EXPECT_THAT(actions.grant, IsEmpty());
+  EXPECT_THAT(actions.end[0].status,
+              StatusHas(absl::StatusCode::kInvalidArgument, HasSubstr("11 KV pages")));
+  EXPECT_THAT(std::string(actions.end[0].status.message()), HasSubstr("have 10 in all"));
 }
 
 // The admission trap: what all share fits once, and much of it is shared.

@@ -79,6 +79,7 @@ void ShakyShell::Step() {
     case 16:
       if (Pick(3) == 0) LoseNode();
       if (Pick(3) == 0) core_.OnRoutesChanged(Now());
+      if (Pick(4) == 0) core_.OnNodeDrained(Node(Pick(kNodes)), "drained", Now());
       break;
     default:
       if (Pick(3) == 0) core_.OnNodeReady(Node(Pick(kNodes)), Incarnation(1), Now());
