@@ -307,8 +307,10 @@ void SessionCore::CloseStages(FailureKind kind) {
   if (std::exchange(closed_, true)) return;
   if (run_out_) shared_.actions->cancel_run.push_back({.key = *key_});
   if (!opens_sent_) return;
-  // Who was let in by turn and refused wakes nobody: its turn would come again at once, for ever.
-  const bool frees = ran_ || !shared_.queue->Tries(request_.request);
+  // Who was let in and found no room all the same wakes nobody: its turn would come again at once,
+  // for ever.
+  const bool no_room = RestartRuleOf(kind) == RestartRule::kLater;
+  const bool frees = ran_ ? !no_room : !shared_.queue->Tries(request_.request);
   // Also where the open was refused or is still on its way: the fence is the tombstone.
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     if (Planted(PlantedBug::kFanOutStopsAtSilentStage) && !opened_[i]) break;

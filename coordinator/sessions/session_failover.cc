@@ -187,10 +187,9 @@ void SessionCore::SeekRoom(const absl::Status& status, Instant now) {
   failed_ = key_;
   CloseStages(kind);
   run_out_ = false;
-  NodeId node = FailureDetailOf(status).node;
-  if (node.empty() && !route_.stages.empty()) node = route_.stages.front().node;
-  const RouteStage* stage = StageOf(node);
-  if (stage != nullptr) full_.nodes.push_back(stage->peer());
+  // Without a name that means something it is the head, so that no route is tried twice at once.
+  const RouteStage* stage = StageOf(FailureDetailOf(status).node);
+  full_.nodes.push_back(stage != nullptr ? stage->peer() : route_.stages.front().peer());
   AskForRoute();
 }
 
@@ -263,7 +262,8 @@ void SessionCore::FailAttempt(const absl::Status& status, Instant now) {
   }
   const RestartRule rule = RestartRuleOf(kind);
   if (kind == FailureKind::kNonFinite) ++non_finite_;
-  if (rule == RestartRule::kLater && key_ && !request_.route && now < deadline_) {
+  const bool routed = key_ && !request_.route && !route_.stages.empty();
+  if (rule == RestartRule::kLater && routed && now < deadline_) {
     SeekRoom(status, now);
     return;
   }

@@ -198,10 +198,11 @@ TEST(SessionQueue, AFailedOverSessionWaitsAheadOfNewcomers) {
   Ring ring(10, 0, {});
   ring.Ask(1, 4);
   ring.Ask(2, 6);
-  ring.Ask(3, 5);  // Waits.
+  ring.Ask(3, 6);  // Waits.
   const AttemptKey key = ring.running().at(RequestId(2));
   ring.core().OnRunFailed(key, MakeFailure(FailureKind::kOverloaded, "no slot"), At(1));
   ring.Settle();
+  EXPECT_EQ(ring.core().queue().waiting(), 2);
   ring.EndRun(1);
   EXPECT_TRUE(ring.running().contains(RequestId(2)));
 }
@@ -226,10 +227,25 @@ TEST(SessionQueue, ADrainedNodesSessionsGoOnElsewhereWithoutSpendingAttempts) {
   for (uint64_t epoch = 2; epoch < 7; ++epoch) {
     ring.core().OnNodeDrained(NodeId("node-b"), "drained", At(ring.ms()));
     ring.Settle();
+    ring.Pass(1000);  // There is no other route, and then there is.
     EXPECT_THAT(ring.avoided(), ElementsAre(StagePeer{NodeId("node-b"), Incarnation(2)}));
     EXPECT_EQ(ring.running().at(RequestId(1)).epoch, Epoch(epoch));
   }
   EXPECT_EQ(ring.core().stats().restarts, 0U);
+}
+
+// Else its own fence would be the room it waits for.
+TEST(SessionQueue, AHeadThatRefusesEveryRunIsNotAskedAgainAtOnce) {
+  Ring ring(10, 0, {});
+  ring.Ask(1, 8);
+  const int grants = ring.grants();
+  for (int i = 0; i < 5; ++i) {
+    const AttemptKey key = ring.running().at(RequestId(1));
+    ring.core().OnRunFailed(key, MakeFailure(FailureKind::kOverloaded, "no slot"), At(ring.ms()));
+    ring.Settle();
+    EXPECT_EQ(ring.grants(), grants + i);
+    ring.Pass(1000);
+  }
 }
 
 TEST(SessionQueue, AProbeIsRecordedAsSuchAndBillsNothing) {
