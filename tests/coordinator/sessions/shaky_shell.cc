@@ -79,7 +79,7 @@ void ShakyShell::Step() {
     case 16:
       if (Pick(3) == 0) LoseNode();
       if (Pick(3) == 0) core_.OnRoutesChanged(Now());
-      if (Pick(4) == 0) core_.OnNodeDrained(Node(Pick(kNodes)), "drained", Now());
+      if (Pick(10) == 0) core_.OnNodeDrained(Node(Pick(kNodes)), "drained", Now());
       break;
     default:
       if (Pick(3) == 0) core_.OnNodeReady(Node(Pick(kNodes)), Incarnation(1), Now());
@@ -124,6 +124,10 @@ void ShakyShell::WindDown() {
   seen_.poisoned = static_cast<int>(stats.poisoned);
   seen_.replayed = static_cast<int>(stats.replayed);
   seen_.paced = static_cast<int>(stats.restarts_paced);
+  const AdmissionStats& queue = core_.queue().stats();
+  seen_.let_in = static_cast<int>(queue.admitted);
+  Require(queue.entered == queue.admitted + queue.left, "whoever waited went on or left");
+  Require(core_.queue().waiting() == 0, "nobody waits at the end");
 }
 
 void ShakyShell::AddClient(RequestId id, uint32_t held) {
@@ -257,7 +261,10 @@ void ShakyShell::AnswerOpen() {
       MakeFailure(FailureKind::kStaleEpoch, "another life"), absl::InternalError("broken")};
   const absl::Status answer = Pick(12) == 0 ? answers[Pick(4)] : absl::OkStatus();
   Session& session = sessions_[key.session];
-  const bool decides = session.open == key && !attempts_[key].ran && attempts_[key].fenced.empty();
+  Attempt& attempt = attempts_[key];
+  const bool decides =
+      session.open == key && !attempt.ran && attempt.fenced.empty() && !attempt.doubted;
+  if (absl::IsUnavailable(answer)) attempt.doubted = true;
   if (FailureKindOf(answer) == FailureKind::kStaleEpoch && decides) {
     session.blamed.insert(attempts_[key].opened[stage]);
   }
@@ -292,7 +299,8 @@ void ShakyShell::EndRun() {
   const absl::Status failure = Named(kinds[Pick(6)], key);
   const FailureDetail detail = FailureDetailOf(failure);
   Attempt& attempt = attempts_[key];
-  const bool decides = attempt.ran && attempt.fenced.empty();
+  const bool decides = attempt.ran && attempt.fenced.empty() && !attempt.doubted;
+  if (detail.kind == FailureKind::kStreamReset) attempt.doubted = true;
   if (decides && detail.kind == FailureKind::kUncertain) {
     for (const StagePeer& life : attempt.opened) {
       if (life.node == detail.node) sessions_[key.session].blamed.insert(life);
