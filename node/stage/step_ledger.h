@@ -27,7 +27,7 @@ namespace shardline {
 
 // W_out: completed outputs kept for re-send, and the depth a sender may run ahead by. Equal, so
 // that whatever a sender still waits for can be re-sent.
-inline constexpr size_t kOutputsRetained = 2;
+inline constexpr size_t kOutputsRetained = 4;
 inline constexpr size_t kStepsInFlightMax = kOutputsRetained;
 
 // What a step left behind: `token_count` rows of `hidden`, from `row` on.
