@@ -138,7 +138,8 @@ absl::Status CpuExecutor::RunLayers(const ComputeJob& job, ComputeDone& done) {
     slices_.push_back({.first_row = row,
                        .row_count = slice.token_count,
                        .position = slice.position,
-                       .pages = slice.pages.data()});
+                       .pages = slice.pages.data(),
+                       .kept_rows = slice.kept_rows});
     row += slice.token_count;
   }
   SL_RETURN_IF_ERROR(forward_->RunLayers(slices_, hidden->floats().data()));

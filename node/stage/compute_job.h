@@ -20,6 +20,8 @@ struct JobSlice {
   StepKey key;
   int32_t position = 0;  // Absolute position of the first token: the committed length.
   int32_t token_count = 0;
+  int32_t kept_rows = 0;       // The first ones, whose keys and values the pages hold already: they
+                               // are computed, and not written.
   std::vector<int32_t> pages;  // Page table; covers position + token_count.
 };
 

@@ -99,6 +99,7 @@ ComputeJob StageCore::BuildJob(std::vector<PendingRow>& rows) {
     job.slices.push_back({.key = row.key,
                           .position = row.position,
                           .token_count = row.token_count,
+                          .kept_rows = kv_.KeptRows(row.key.attempt, row.position, row.token_count),
                           .pages = std::move(pending.pages)});
     job.tokens.insert(job.tokens.end(), pending.tokens.begin(), pending.tokens.end());
     inputs.push_back({.hidden = std::move(pending.hidden),
@@ -182,6 +183,7 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
     return;
   }
   if (!Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
+  PublishPages(attempt, row);
   kv_.Unpin(key);
   StepOutput output = OutputOf(attempt, pending, done, hidden_row);
   attempt.ledger.Commit(row.key.step, output);
@@ -222,6 +224,7 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .position = row.position,
                     .token_count = row.token_count,
                     .flags = row.flags,
+                    .prefix_key = row.prefix_key,
                     .compute = row.compute + done.compute_time,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
@@ -231,6 +234,7 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
     output.row += row.token_count - 1;
     output.position += row.token_count - 1;
     output.token_count = 1;
+    output.prefix_key = {};
   }
   return output;
 }
@@ -274,7 +278,8 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .hop = attempt.open.stage_index + 1,
           .flags = output.flags,
           .compute = output.compute,
-          .chain = output.chain};
+          .chain = output.chain,
+          .prefix_key = output.prefix_key};
 }
 
 // While the link is in doubt the output is kept and no more: it is sent when the doubt ends.

@@ -151,6 +151,8 @@ class StageCore {
   //   kInvalidRequest      a route or numbers that cannot be
   //   kStepConflict        the same key with other content
   //   kKvExhausted, kOverloaded, kDeadlineExceeded
+  // What is cached of its prefix keys is held for it from now on. Its first step may begin at the
+  // end of any of these pages; the others are named as they are committed.
   absl::StatusOr<OpenReply> Open(const OpenAttempt& open, Instant now);
 
   // Ends this epoch and every older one of the session, and remembers it: a late OPEN is refused.
@@ -231,7 +233,6 @@ class StageCore {
 
   struct Attempt {
     OpenAttempt open;
-    int32_t pages_reserved = 0;
     Instant deadline;  // Of the request.
     Instant reclaim;   // Past it everything is freed.
     StepLedger ledger;
@@ -268,10 +269,17 @@ class StageCore {
   absl::Status CheckOpen(const OpenAttempt& open) const;
   absl::Status CheckRoute(const OpenAttempt& open) const;
   absl::Status CheckFence(const AttemptKey& key) const;
+  OpenReply GrantOf(const AttemptKey& key) const;
   void RaiseFence(SessionId session, Epoch lowest);
   bool IsForgotten(SessionId session) const;
   FenceReply Close(Attempts::iterator it);
   void Expire(Instant now);
+
+  // Cached prefixes: stage_prefix.cc.
+  absl::Status CheckPrefix(const OpenAttempt& open) const;
+  absl::Status CheckPrefixKey(const BundleRow& row) const;
+  // After the commit of `row`'s step: names what is complete.
+  void PublishPages(const Attempt& attempt, const BundleRow& row);
 
   // Arriving rows: stage_rows.cc.
   absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;

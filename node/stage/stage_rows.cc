@@ -164,6 +164,7 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   if (row.token_count < 1) {
     return Blame(FailureKind::kMalformedBundle, row.key, "no tokens");
   }
+  SL_RETURN_IF_ERROR(CheckPrefixKey(row));
 
   const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
   pending.digest =
@@ -205,6 +206,7 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   pending.pages.assign(pages.begin(), pages.end());
   kv_.Pin(key);
   if (Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
+  if (Planted(PlantedBug::kCachedUncomputed)) PublishPages(*attempt, row);
   attempt->ledger.Begin(row.key.step, pending.digest);
   if (attempt->told && row.key.step <= attempt->told->key.step) attempt->told.reset();
   waiting_.push_back(std::move(pending));

@@ -22,6 +22,7 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "base/prefix_chain.h"
 
 namespace shardline {
 
@@ -37,6 +38,7 @@ struct StepOutput {
   int32_t position = 0;
   int32_t token_count = 0;
   uint32_t flags = 0;
+  PrefixKey prefix_key;       // As BundleRow's, for the stages behind.
   absl::Duration compute;     // Of the stages up to this one.
   Instant deadline;           // Not to be sent after it,
   absl::Duration budget_max;  // nor with more time than this.
