@@ -79,13 +79,15 @@ void SessionCore::OnGranted(const absl::StatusOr<Admitted>& admitted, Instant no
     TakeUpWithoutRoute(now);
   } else if (const absl::Status lost = std::exchange(route_lost_, absl::OkStatus()); !lost.ok()) {
     FailAttempt(lost, now);
+  } else if (MustQueue()) {
+    QueueGranted(now);
   } else {
     OpenStages(now);
   }
 }
 
 void SessionCore::OpenStages(Instant now) {
-  opens_sent_ = true;
+  opens_sent_ = tried_ = true;
   opened_.assign(route_.stages.size(), false);
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     shared_.actions->open.push_back({.key = *key_,
@@ -132,6 +134,8 @@ void SessionCore::OnOpenReply(size_t stage, const absl::Status& status, Instant 
 void SessionCore::StartRun(Instant now) {
   phase_ = Phase::kRunning;
   run_out_ = ran_ = true;
+  full_ = RouteSuspects();
+  if (shared_.queue->Tries(request_.request)) shared_.queue->OnAdmitted(request_.request, now);
   if (!started_sent_) {
     started_sent_ = true;
     shared_.actions->started.push_back(
@@ -272,6 +276,7 @@ void SessionCore::End(Ending ending, Instant now) {
   if (!ending.status.ok()) end_by_ = std::min(now, deadline_) + shared_.options->end_grace;
   ending_ = std::move(ending);
   finish_at_ = now;
+  shared_.queue->Leave(request_.request);
   CloseStages(FailureKindOf(ending_->status));
   if (Planted(PlantedBug::kSuccessBeforeRecord) && ending_->status.ok()) {
     SendEnd(ending_->status, now);
@@ -298,12 +303,14 @@ void SessionCore::CloseStages(FailureKind kind) {
   if (std::exchange(closed_, true)) return;
   if (run_out_) shared_.actions->cancel_run.push_back({.key = *key_});
   if (!opens_sent_) return;
+  // Who was let in by turn and refused wakes nobody: its turn would come again at once, for ever.
+  const bool frees = ran_ || !shared_.queue->Tries(request_.request);
   // Also where the open was refused or is still on its way: the fence is the tombstone.
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     if (Planted(PlantedBug::kFanOutStopsAtSilentStage) && !opened_[i]) break;
     if (Planted(PlantedBug::kCancelMissesLateOpens) && !opened_[i]) continue;
     shared_.fences->Send({.key = *key_, .stage = i, .to = route_.stages[i], .kind = kind},
-                         deadline_ + shared_.options->fence_keep);
+                         deadline_ + shared_.options->fence_keep, frees ? model() : "");
   }
 }
 
@@ -417,6 +424,10 @@ Instant SessionCore::NextWake() const {
   return wake;
 }
 
+bool SessionCore::RunsThrough(const NodeId& node) const {
+  return opens_sent_ && !closed_ && StageOf(node) != nullptr;
+}
+
 bool SessionCore::LivesOn(const NodeId& node, Incarnation incarnation) const {
   return opens_sent_ && !closed_ &&
          std::any_of(route_.stages.begin(), route_.stages.end(), [&](const RouteStage& stage) {
@@ -467,6 +478,8 @@ std::string_view SessionCore::PhaseName() const {
       return "finding a route";
     case Phase::kWaiting:
       return paid_ ? "waiting for a route" : "waiting for its turn to restart";
+    case Phase::kQueued:
+      return "waiting in the queue";
     case Phase::kGranting:
       return "granting";
     case Phase::kOpening:

@@ -257,6 +257,7 @@ struct SessionsStats {
   uint64_t attempts = 0;             // Granted.
   uint64_t attempts_fenced = 0;      // Replaced, with such a record.
   uint64_t attempts_unverified = 0;  // The same.
+  uint64_t without_room = 0;         // That found none; these are no restarts.
   uint64_t restarts = 0;
   std::array<uint64_t, kFailureKindCount> restarts_by_kind = {};  // Of what ended the one before.
   Histogram failover_seconds{SlowBounds()};  // From a failure to the next token.

@@ -220,7 +220,11 @@ Admitted ShakyShell::Admit(const SessionsActions::Grant& grant) {
   if (session.open && !grant.session) return admitted;  // It runs.
   if (session.open) {
     Require(grant.previous.has_value(), "a grant brings the record of the attempt before");
-    attempts_[*session.open].record = grant.previous->outcome;
+    Attempt& before = attempts_[*session.open];
+    before.record = grant.previous->outcome;
+    const FailureKind kind = grant.previous->kind;
+    const bool no_room = kind == FailureKind::kKvExhausted || kind == FailureKind::kOverloaded;
+    if (no_room && !before.opened.empty()) --session.opened_attempts;
     if (grant.previous->outcome == SessionOutcome::kUnverified) ++seen_.unverified;
   }
   GrantNext(session, admitted);
@@ -388,7 +392,7 @@ void ShakyShell::TakeOpen(const SessionsActions::Open& open) {
           "a new attempt leaves the suspects out where it can");
   Require(session.deaths < 2, "no attempt after two deaths");
   if (open.stage == 0) {
-    Require(++session.opened_attempts <= 3, "at most three attempts run");
+    Require(++session.opened_attempts <= 3, "at most three attempts run, less those without room");
   }
   attempt.opened.push_back(open.to.peer());
   opens_.push_back({open.key, open.stage});

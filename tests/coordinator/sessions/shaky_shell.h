@@ -56,7 +56,7 @@ class ShakyShell {
     Instant deadline;
     uint32_t delivered = 0;
     std::set<StagePeer> blamed;
-    int opened_attempts = 0;
+    int opened_attempts = 0;  // Less those that found no room.
     int deaths = 0;
     uint64_t digest = 0;
   };
@@ -105,8 +105,9 @@ class ShakyShell {
   static constexpr size_t kNodes = 5;
 
   std::mt19937_64 random_;
-  SessionsCore core_{SessionsOptions{
-      .sessions_max = 6, .restarts = {.burst = 3, .per_second = 4, .per_session = 0.1}}};
+  SessionsCore core_{
+      SessionsOptions{.admission = {.sessions_max = 6, .waiting_max = 4, .passes_max = 2},
+                      .restarts = {.burst = 3, .per_second = 4, .per_session = 0.1}}};
   int64_t ms_ = 0;
   uint64_t next_request_ = 1;
   uint64_t next_session_ = 1;
