@@ -130,6 +130,8 @@ class ModelLoads {
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
   void TellWatchers(const std::string& name);
+  // How many rounds the route keeps in flight, from what its nodes have measured.
+  RoundChoice RoundsOf(const Route& route) const;
   // Live nodes that hold nothing but, perhaps, a shard of `model`. Without the lives in `avoid`.
   std::vector<NodeCost> UsableNodes(const std::string& model,
                                     const std::vector<StagePeer>& avoid) const;

@@ -232,6 +232,9 @@ void SessionDriver::StartRun(const SessionsActions::Run& action) {
   request.set_term(world_.term.value());
   request.set_incarnation(action.head.incarnation.value());
   request.set_budget_ms(absl::ToInt64Milliseconds(action.budget));
+  request.set_rounds_in_flight(static_cast<uint32_t>(action.rounds.in_flight));
+  request.set_step_us(absl::ToDoubleMicroseconds(action.rounds.lap_step));
+  request.set_row_us(absl::ToDoubleMicroseconds(action.rounds.lap_row));
   // Entered first: a head that is gone is answered for at once.
   runs_.emplace(action.key, HeadRun());
   std::shared_ptr<RunCall> call = world_.nodes->RunAttempt(

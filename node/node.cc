@@ -124,6 +124,8 @@ void Node::Join() {
     capacity_.set_int8_ops_per_s(speed.int8_ops_per_s);
     capacity_.set_backend("cpu");
     capacity_.set_device(absl::StrCat("cpu x", options_.threads));
+    capacity_.set_machine(options_.machine.empty() ? MachineId() : options_.machine);
+    for (const int cpu : UsableCpus()) capacity_.add_cpus(static_cast<uint32_t>(cpu));
   }
   coordinator_ = std::make_unique<CoordinatorClient>(
       CoordinatorClientOptions{.address = options_.coordinator}, MakeCoordinatorEvents());
@@ -446,7 +448,9 @@ void Node::OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded) {
   LogInfo("shard loaded", {{"model", wanted_->model_id},
                            {"layers", wanted_->layers.ToString()},
                            {"numerics", held_->numerics_id},
-                           {"memory_bytes", held_->memory_bytes}});
+                           {"memory_bytes", held_->memory_bytes},
+                           {"step", held_->cost.step},
+                           {"row", held_->cost.row}});
   UpdateFacts([&](Facts& facts) {
     facts.memory_used_bytes = held_->memory_bytes;
     facts.executor = held_->executor;
@@ -522,6 +526,7 @@ void Node::ReportLoaded() {
   report.set_bytes_total(held_->tensor_bytes);
   report.set_numerics_id(held_->numerics_id.value());
   report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
+  *report.mutable_cost() = ToProto(held_->cost);
   ReportShard(std::move(report));
 }
 

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/layer_range.h"
 #include "base/route.h"
+#include "coordinator/placement/round_cost.h"
 
 namespace shardline {
 
@@ -47,6 +48,7 @@ struct Route {
   ModelId model_id;
   NumericsId numerics_id;
   std::vector<RouteStage> stages;
+  RoundChoice rounds;  // By the cost model; one in flight unless whoever hands it out says so.
 
   // For people and the ledger: "node-a:0-9,node-b:10-19".
   std::string ToString() const;

@@ -308,6 +308,7 @@ void RouteTable::TakeReport(Model& model, Shard& shard, const ShardReport& repor
   shard.kind = FailureKind::kNone;
   shard.reason.clear();
   shard.numerics_id = report.state == ShardState::kLoaded ? report.numerics_id : NumericsId();
+  shard.cost = report.state == ShardState::kLoaded ? report.cost : ShardCost();
   if (report.state == ShardState::kFailed) {
     shard.kind = FailureKindOf(report.failure);
     shard.reason = std::string(report.failure.message());

@@ -45,6 +45,8 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "base/shard_cost.h"
+#include "coordinator/placement/round_cost.h"
 #include "coordinator/routing/plan.h"
 
 namespace shardline {
@@ -77,6 +79,7 @@ struct ShardReport {
   uint64_t bytes_total = 0;
   NumericsId numerics_id;  // When loaded.
   uint32_t kv_pages = 0;   // When loaded.
+  ShardCost cost;          // When loaded.
   absl::Status failure;    // When failed.
 };
 
@@ -182,6 +185,10 @@ class RouteTable {
   // Why `model` is not ready, as RouteFor says it; OK if it is.
   absl::Status WhyNotReady(const std::string& model, Instant now) const;
 
+  // What the nodes have said about the route's stages; of their machines nothing is known here.
+  // Empty when one of them is not what it was.
+  std::vector<StageCost> CostsOf(const Route& route) const;
+
   std::vector<ModelView> List(Instant now) const;
   // One line each, in numbers: "qwen3: layers 10-19 on node-b: heartbeat lost 1.2 s ago",
   // "qwen3: layers 0-9 have 1 of 2 replicas: node-c: heartbeat lost 1.2 s ago".
@@ -199,6 +206,7 @@ class RouteTable {
     uint64_t bytes_done = 0;
     uint64_t bytes_total = 0;
     NumericsId numerics_id;  // When loaded, or failed for computing otherwise.
+    ShardCost cost;          // When loaded.
     bool proven = false;
     int probes_failed = 0;                  // In a row, while unproven.
     uint64_t handed_out = 0;                // The number of the last route through it.

@@ -40,6 +40,21 @@ absl::StatusOr<Route> RouteTable::HandOut(const std::string& asked, const RouteS
   return MakeRoute(model, *ring);
 }
 
+std::vector<StageCost> RouteTable::CostsOf(const Route& route) const {
+  std::vector<StageCost> costs;
+  auto model = models_.find(route.model);
+  if (model == models_.end()) return {};
+  for (const RouteStage& stage : route.stages) {
+    const std::vector<Shard>& shards = model->second.shards;
+    auto shard = std::find_if(shards.begin(), shards.end(), [&stage](const Shard& each) {
+      return each.planned.node == stage.node && each.incarnation == stage.incarnation;
+    });
+    if (shard == shards.end()) return {};
+    costs.push_back({.cost = shard->cost, .weight_bytes = shard->planned.bytes});
+  }
+  return costs;
+}
+
 std::optional<std::vector<size_t>> RouteTable::ServingRing(const Model& model,
                                                            const RouteSuspects& avoid,
                                                            bool anyway) const {

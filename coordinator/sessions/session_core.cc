@@ -154,6 +154,7 @@ void SessionCore::StartRun(Instant now) {
   shared_.actions->run.push_back({.key = *key_,
                                   .request = request_.request,
                                   .head = route_.stages.front(),
+                                  .rounds = route_.rounds,
                                   .delivered = prefix ? delivered_ : std::vector<int32_t>(),
                                   .budget = deadline_ - now});
 }

@@ -166,6 +166,7 @@ struct SessionsActions {
     AttemptKey key;
     RequestId request;
     RouteStage head;
+    RoundChoice rounds;              // Of its route.
     std::vector<int32_t> delivered;  // The forced prefix.
     absl::Duration budget;
     uint32_t cached_tokens = 0;  // Of prompt and delivered, which every stage has; whole pages.

@@ -37,7 +37,8 @@ struct SampleTarget {
   uint64_t index = 0;                // Which generated token of the session is drawn.
   std::vector<int32_t> drafts;       // Guesses at what is drawn, each in a row of its own behind
                                      // `row`: drawing goes on as long as they are right.
-  std::shared_ptr<Sampler> sampler;  // The device thread uses it until the job is done.
+  std::shared_ptr<Sampler> sampler;  // No other target's. The device uses it until the job is
+                                     // done, from any of its threads.
 };
 
 struct ComputeJob {
