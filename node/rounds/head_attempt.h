@@ -34,7 +34,7 @@ struct HeadRound {
   int32_t rows_out = 0;       // In the ring.
   int32_t rows_sampling = 0;  // Back, and not sampled yet.
   int32_t rows_sampled = 0;
-  bool has_pieces = false;
+  int32_t pieces_out = 0;  // Of the rows in the ring.
 
   // Stragglers do not hold up the next round: what comes back with it may go on.
   bool is_over() const { return rows_sampling == 0 && (rows_out == 0 || rows_sampled > 0); }

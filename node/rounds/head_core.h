@@ -145,8 +145,11 @@ class HeadCore {
   void SendAgain(Instant now);
   static PrefixKey TakePrefixKey(HeadAttempt& attempt, int32_t position);
   static void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
-  // A step left its round, from the ring or from sampling; sampled or not.
-  void LeaveRound(HeadLane& lane, uint64_t walk, int32_t HeadRound::*where, bool is_sampled);
+  // A step left its round: it is back, drawn from, or its attempt ended.
+  void LeaveRing(HeadLane& lane, const HeadFlight& flight);
+  void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
+  static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
+  void EndIfOver(HeadLane& lane, const HeadRound& round);
 
   // Sampling and results: head_finish.cc.
   void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);

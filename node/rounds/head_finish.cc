@@ -47,17 +47,15 @@ void HeadCore::TakeReturn(const StageBundle& bundle, size_t index, int64_t hidde
   }
   // What the row itself says of logits is a stranger's word; what was asked for counts.
   HeadLane& lane = attempt.lane->second;
-  const uint64_t walk = flight.walk;
-  if (flight.is_sampled()) {
-    for (HeadRound& round : lane.rounds) round.rows_sampling += round.walk == walk ? 1 : 0;
-    finishes_.push_back({.key = row.key,
-                         .lease = *attempt.lease,
-                         .hidden = bundle.hidden,
-                         .row = hidden_row,
-                         .row_count = row.token_count});
-    attempt.finishing = std::move(flight);
-  }
-  LeaveRound(lane, walk, &HeadRound::rows_out, /*is_sampled=*/false);
+  if (!flight.is_sampled()) return LeaveRing(lane, flight);
+  if (HeadRound* round = FindRound(lane, flight.walk)) ++round->rows_sampling;
+  LeaveRing(lane, flight);
+  finishes_.push_back({.key = row.key,
+                       .lease = *attempt.lease,
+                       .hidden = bundle.hidden,
+                       .row = hidden_row,
+                       .row_count = row.token_count});
+  attempt.finishing = std::move(flight);
 }
 
 bool HeadCore::Stands(const StepKey& key, const SamplerLease& lease) const {
@@ -142,7 +140,7 @@ void HeadCore::TakeResult(const Drawn& drawn, SampleResult result, absl::Duratio
     result.status = MakeFailure(FailureKind::kDeviceLost, "the answer has too many tokens");
     result.tokens.clear();
   }
-  LeaveRound(attempt.lane->second, flight.walk, &HeadRound::rows_sampling, result.status.ok());
+  LeaveSampling(attempt.lane->second, flight, result.status.ok());
   if (!result.tokens.empty() && !TakeTokens(it, flight, std::move(result.tokens), now)) return;
   if (result.status.ok()) return;
   const FailureKind kind = FailureKindOf(result.status);

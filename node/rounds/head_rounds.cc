@@ -102,14 +102,14 @@ void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
                       .token_count = row.token_count,
                       .round_tokens = token_count,
                       .piece_rounds_ahead = piece_rounds_};
-    round.has_pieces = round.has_pieces || flight.is_piece();
+    if (flight.is_piece()) ++round.pieces_out;
     if (flight.is_piece()) stats_.piece_tokens += static_cast<uint64_t>(row.token_count);
     if (!flight.is_piece()) ++stats_.decode_rows;
     const auto it = attempts_.find(row.attempt);
     SL_CHECK(it != attempts_.end());
     SendRow(it->second, row, std::move(flight), bundle);
   }
-  if (round.has_pieces) ++piece_rounds_;
+  if (round.pieces_out > 0) ++piece_rounds_;
   lane.rounds.push_back(round);
   ++lane.rounds_begun;
   ++stats_.rounds;
@@ -201,16 +201,34 @@ void HeadCore::SendAgain(Instant now) {
   flush();
 }
 
-void HeadCore::LeaveRound(HeadLane& lane, uint64_t walk, int32_t HeadRound::*where,
-                          bool is_sampled) {
-  const auto round = std::find_if(lane.rounds.begin(), lane.rounds.end(),
-                                  [&](const HeadRound& r) { return r.walk == walk; });
-  if (round == lane.rounds.end()) return;  // It was over without its stragglers.
-  --(*round.*where);
+void HeadCore::LeaveRing(HeadLane& lane, const HeadFlight& flight) {
+  HeadRound* round = FindRound(lane, flight.walk);
+  if (round == nullptr) return;
+  --round->rows_out;
+  if (flight.is_piece() && --round->pieces_out == 0) --piece_rounds_;
+  EndIfOver(lane, *round);
+}
+
+void HeadCore::LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled) {
+  HeadRound* round = FindRound(lane, flight.walk);
+  if (round == nullptr) return;
+  --round->rows_sampling;
   if (is_sampled) ++round->rows_sampled;
-  if (!round->is_over()) return;
-  if (round->has_pieces) --piece_rounds_;
-  lane.rounds.erase(round);
+  EndIfOver(lane, *round);
+}
+
+// None: it was over without its stragglers.
+HeadRound* HeadCore::FindRound(HeadLane& lane, uint64_t walk) {
+  for (HeadRound& round : lane.rounds) {
+    if (round.walk == walk) return &round;
+  }
+  return nullptr;
+}
+
+void HeadCore::EndIfOver(HeadLane& lane, const HeadRound& round) {
+  if (!round.is_over()) return;
+  if (round.pieces_out > 0) --piece_rounds_;
+  lane.rounds.erase(lane.rounds.begin() + (&round - lane.rounds.data()));
 }
 
 }  // namespace shardline

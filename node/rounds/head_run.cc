@@ -206,12 +206,8 @@ void HeadCore::End(Attempts::iterator it, const absl::Status& status, FinishReas
 
 void HeadCore::LeaveLane(HeadAttempt& attempt) {
   HeadLane& lane = attempt.lane->second;
-  for (const HeadFlight& flight : attempt.flights) {
-    LeaveRound(lane, flight.walk, &HeadRound::rows_out, /*is_sampled=*/false);
-  }
-  if (attempt.finishing) {
-    LeaveRound(lane, attempt.finishing->walk, &HeadRound::rows_sampling, /*is_sampled=*/false);
-  }
+  for (const HeadFlight& flight : attempt.flights) LeaveRing(lane, flight);
+  if (attempt.finishing) LeaveSampling(lane, *attempt.finishing, /*is_sampled=*/false);
   Move(attempt, attempt.spot);
   if (attempt.is_decoding) --lane.decoding;
   if (--attempt.tenant->attempts == 0) lane.tenants.erase(lane.tenants.find(attempt.run.tenant));
@@ -246,7 +242,7 @@ void HeadCore::TellAndGoOn(HeadAttempt& attempt, const RowFailure& failure, Inst
   actions_.ends.push_back({.key = failure.key.attempt, .status = failure.status});
   for (auto flight = attempt.flights.begin(); flight != attempt.flights.end(); ++flight) {
     if (flight->step != failure.key.step) continue;
-    LeaveRound(attempt.lane->second, flight->walk, &HeadRound::rows_out, /*is_sampled=*/false);
+    LeaveRing(attempt.lane->second, *flight);
     attempt.flights.erase(flight);
     break;
   }

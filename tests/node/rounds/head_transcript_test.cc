@@ -102,6 +102,7 @@ class Transcript {
                     .queue_max = command.Number("queue", 2),
                     .tenant_queue_max = command.Number("tenant_queue", 2)});
     stage_count_ = command.Number("stages", 3);
+    rounds_in_flight_ = command.Number("m", 2);
     return "ok";
   }
 
@@ -122,7 +123,7 @@ class Transcript {
         .tokens_max = static_cast<int32_t>(command.Number("tokens_max", 32)),
         .tenant = command.Text("tenant"),
         .cached_tokens = static_cast<int32_t>(command.Number("cached")),
-        .rounds_in_flight = static_cast<int32_t>(command.Number("m", 2))};
+        .rounds_in_flight = static_cast<int32_t>(rounds_in_flight_)};
     if (command.Has("top_p")) run.sampling.top_p = static_cast<float>(command.Number("top_p"));
     for (uint64_t i = 0; i < stage_count_; ++i) {
       const auto begin = static_cast<int32_t>(2 * i);
@@ -162,7 +163,11 @@ class Transcript {
     const std::vector<int32_t> tokens = Numbers(command.Text("tokens"));
     for (size_t i = 0; i < tokens.size(); ++i) {
       SampleResult result{.key = it->second.samples[i].key, .tokens = {{.token = tokens[i]}}};
-      if (tokens[i] < 0) result.status = MakeFailure(FailureKind::kNonFinite, "not finite");
+      if (tokens[i] < 0) {
+        result = {.key = result.key,
+                  .status = MakeFailure(FailureKind::kNonFinite, "not finite"),
+                  .tokens = {}};
+      }
       done.samples.push_back(std::move(result));
     }
     jobs_.erase(it);
@@ -214,6 +219,7 @@ class Transcript {
 
   std::unique_ptr<HeadCore> head_;
   uint64_t stage_count_ = 3;
+  uint64_t rounds_in_flight_ = 2;
   Instant now_ = Instant::FromOrigin(absl::Seconds(100));
   std::map<uint64_t, ComputeJob> jobs_;
 };
