@@ -7,11 +7,11 @@
 
 namespace shardline {
 
-bool Admission::MayRun(const Tenant& tenant) const {
+bool SlotAdmission::MayRun(const Tenant& tenant) const {
   return options_.tenant_running_max == 0 || tenant.running < options_.tenant_running_max;
 }
 
-Admission::Judgement Admission::Judge(const std::string& tenant, size_t slots_free) const {
+SlotAdmission::Judgement SlotAdmission::Judge(const std::string& tenant, size_t slots_free) const {
   const auto it = tenants_.find(tenant);
   const bool may_run = it == tenants_.end() || MayRun(it->second);
   const size_t waiting = it == tenants_.end() ? 0 : it->second.queue.size();
@@ -30,12 +30,12 @@ Admission::Judgement Admission::Judge(const std::string& tenant, size_t slots_fr
   return {may_run ? AdmissionVerdict::kWait : AdmissionVerdict::kSkip, {}};
 }
 
-void Admission::Enqueue(const AttemptKey& key, const std::string& tenant) {
+void SlotAdmission::Enqueue(const AttemptKey& key, const std::string& tenant) {
   tenants_[tenant].queue.push_back(key);
   ++queued_count_;
 }
 
-std::optional<AttemptKey> Admission::TakeNext(size_t slots_free) {
+std::optional<AttemptKey> SlotAdmission::TakeNext(size_t slots_free) {
   if (slots_free == 0 || queued_count_ == 0) return std::nullopt;
   // From the tenant after the one served last, once round.
   auto it = tenants_.upper_bound(served_last_);
@@ -53,7 +53,7 @@ std::optional<AttemptKey> Admission::TakeNext(size_t slots_free) {
   return std::nullopt;
 }
 
-void Admission::LeaveQueue(const AttemptKey& key, const std::string& tenant) {
+void SlotAdmission::LeaveQueue(const AttemptKey& key, const std::string& tenant) {
   const auto it = tenants_.find(tenant);
   SL_CHECK(it != tenants_.end());
   std::deque<AttemptKey>& queue = it->second.queue;
@@ -64,7 +64,7 @@ void Admission::LeaveQueue(const AttemptKey& key, const std::string& tenant) {
   Forget(it);
 }
 
-void Admission::LeaveSlot(const std::string& tenant) {
+void SlotAdmission::LeaveSlot(const std::string& tenant) {
   const auto it = tenants_.find(tenant);
   SL_CHECK(it != tenants_.end());
   SL_CHECK(it->second.running > 0);
@@ -72,7 +72,7 @@ void Admission::LeaveSlot(const std::string& tenant) {
   Forget(it);
 }
 
-void Admission::Forget(Tenants::iterator it) {
+void SlotAdmission::Forget(Tenants::iterator it) {
   if (it->second.queue.empty() && it->second.running == 0) tenants_.erase(it);
 }
 

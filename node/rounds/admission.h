@@ -22,7 +22,7 @@
 
 namespace shardline {
 
-struct AdmissionOptions {
+struct SlotAdmissionOptions {
   size_t queue_max = 256;         // Requests that wait.
   size_t tenant_queue_max = 64;   // Of one tenant.
   size_t tenant_running_max = 0;  // Slots that one tenant may hold; 0: all.
@@ -30,7 +30,7 @@ struct AdmissionOptions {
 
 enum class AdmissionVerdict { kAdmit, kWait, kSkip, kRefuse };
 
-class Admission {
+class SlotAdmission {
  public:
   struct Judgement {
     AdmissionVerdict verdict = AdmissionVerdict::kRefuse;
@@ -38,7 +38,7 @@ class Admission {
     std::string shortage;
   };
 
-  explicit Admission(const AdmissionOptions& options) : options_(options) {}
+  explicit SlotAdmission(const SlotAdmissionOptions& options) : options_(options) {}
 
   // What becomes of a request that arrives now. Changes nothing.
   Judgement Judge(const std::string& tenant, size_t slots_free) const;
@@ -66,7 +66,7 @@ class Admission {
   bool MayRun(const Tenant& tenant) const;
   void Forget(Tenants::iterator it);
 
-  const AdmissionOptions options_;
+  const SlotAdmissionOptions options_;
   Tenants tenants_;  // Those that wait or run.
   size_t queued_count_ = 0;
   std::string served_last_;

@@ -24,7 +24,7 @@
 namespace shardline {
 
 // What any cost model may ask of a lane.
-inline constexpr int32_t kRoundsInFlightMax = 16;
+inline constexpr int32_t kLaneRoundsMax = 16;
 
 struct HeadAttempt;
 

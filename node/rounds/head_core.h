@@ -167,7 +167,7 @@ class HeadCore {
   std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.
   Attempts attempts_;
   HeadLanes lanes_;
-  Admission admission_;
+  SlotAdmission admission_;
   SamplerSlots slots_;
   LapTimes lap_times_;
   uint64_t lap_walk_ = 0;  // The round that the last lap was taken of.

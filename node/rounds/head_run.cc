@@ -93,7 +93,7 @@ absl::Status HeadCore::Judge(const RunAttempt& run) const {
   if (run.budget <= absl::ZeroDuration()) {
     return Fail(FailureKind::kDeadlineExceeded, run.key, "no budget left");
   }
-  const Admission::Judgement judgement = admission_.Judge(run.tenant, slots_.free_count());
+  const SlotAdmission::Judgement judgement = admission_.Judge(run.tenant, slots_.free_count());
   if (judgement.verdict == AdmissionVerdict::kRefuse) {
     return Fail(FailureKind::kOverloaded, run.key, judgement.shortage);
   }
@@ -126,7 +126,7 @@ HeadCore::Attempts::iterator HeadCore::Begin(RunAttempt run, Instant now) {
   const AdmissionVerdict verdict = admission_.Judge(tenant, slots_.free_count()).verdict;
   admission_.Enqueue(key, tenant);
   HeadLane& lane = attempt.lane->second;
-  lane.rounds_in_flight_max = std::clamp(attempt.run.rounds_in_flight, 1, kRoundsInFlightMax);
+  lane.rounds_in_flight_max = std::clamp(attempt.run.rounds_in_flight, 1, kLaneRoundsMax);
   ++lane.attempts;
   ++attempt.tenant->attempts;
   ++stats_.attempts_started;
