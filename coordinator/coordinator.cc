@@ -39,6 +39,7 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   PreparedRequest out;
   out.prompt = {file->tokenizer->bos_id().value_or(0)};
   out.new_tokens_max = 1;
+  out.no_prefix_cache = true;
   out.budget = kProbeBudget;
   out.file = std::move(file);
   return out;
@@ -138,11 +139,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                  .nodes = &nodes_,
                  .term = term,
                  .find_route =
-                     [this](const std::string& model, const RouteSuspects& avoid) {
-                       return models_.RouteFor(model, avoid);
-                     },
+                     [this](const std::string& model, const RouteSuspects& avoid,
+                            uint64_t affinity) { return models_.RouteFor(model, avoid, affinity); },
                  .suspect_link = [this](const NodeId& from,
-                                        const NodeId& to) { models_.OnLinkSuspected(from, to); }},
+                                        const NodeId& to) { models_.OnLinkSuspected(from, to); },
+                 .prefix_cache = options.prefix_cache},
                 {.sessions_max = options.requests_max}),
       models_(
           {.clock = clock,

@@ -34,6 +34,8 @@ struct CoordinatorOptions {
   // A lost node may come back for so long; then its layers go to others.
   absl::Duration replan_after = absl::Seconds(1);
 
+  bool prefix_cache = true;  // Prompts share the KV of what they begin with.
+
   int requests_max = 64;         // Running at once; more are refused.
   int client_events_max = 4096;  // Unread events of one client before its request is ended.
   absl::Duration drain = absl::Seconds(2);  // For running requests to end at shutdown.

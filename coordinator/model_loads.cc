@@ -376,7 +376,8 @@ bool ModelLoads::CarryOut() {
   return true;
 }
 
-absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const RouteSuspects& avoid) {
+absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const RouteSuspects& avoid,
+                                           uint64_t affinity) {
   auto found = entries_.find(model);
   if (found != entries_.end() && !found->second.in_service) {
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},

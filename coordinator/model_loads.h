@@ -92,7 +92,8 @@ class ModelLoads {
   Instant NextWake() const { return routes_.NextWake(); }
 
   // As RouteTable::RouteAnyway, which says what becomes of `avoid`.
-  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid);
+  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid,
+                                 uint64_t affinity = 0);
   bool AnyReady() const;
   // Plans made in place of one in force, by (model, why: "lost" layers or a "link").
   using Replans = std::map<std::pair<std::string, std::string>, uint64_t>;

@@ -171,13 +171,15 @@ class RouteTable {
   Instant NextWake() const;
 
   // A route of a ready model; an empty name means the only one in service. Of each range it takes
-  // the shard that was handed out least recently, around suspected links where it can. Never a
-  // node life in `avoid`; a link in `avoid` only if it counts as sound again (a link the table has
-  // not heard of becomes suspected by this call).
+  // the shard that was handed out least recently, around suspected links where it can; rather the
+  // one that the last route of the same affinity took (0: none), as long as the others of its range
+  // have not fallen too far behind. Never a node life in `avoid`; a link in `avoid` only if it
+  // counts as sound again (a link the table has not heard of becomes suspected by this call).
   // NotFound: no such model. A model that is not ready fails with its lost node's kind (or
   // kOverloaded while it loads), naming the missing layers and their nodes; kOverloaded, naming
   // what is missing, when the suspects leave no ring. Both with retry_after.
-  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid, Instant now);
+  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid, Instant now,
+                                 uint64_t affinity = 0);
   // The same, but where the suspects leave no choice the route has as few of them as can be, nodes
   // before links: the caller knows for how long a suspicion is worth waiting.
   absl::StatusOr<Route> RouteAnyway(const std::string& model, const RouteSuspects& avoid,
@@ -210,6 +212,7 @@ class RouteTable {
     bool proven = false;
     int probes_failed = 0;                  // In a row, while unproven.
     uint64_t handed_out = 0;                // The number of the last route through it.
+    uint32_t lead = 0;                      // Routes more than the shard of its range with fewest.
     FailureKind kind = FailureKind::kNone;  // When failed or lost.
     std::string reason;
     Instant since;
@@ -232,6 +235,8 @@ class RouteTable {
     Instant link_replan_at;     // Not asked for a link's sake before.
     std::set<StagePeer> unfit;  // Lives that failed to load a shard.
     Instant since;
+    // Affinity and ring of late routes, each in the place that its affinity gives it.
+    std::vector<std::pair<uint64_t, std::vector<size_t>>> late_rings;
   };
   using Link = std::pair<NodeId, NodeId>;
   // Kept for a while when it is sound again, so that an older suspicion does not count anew.
@@ -270,9 +275,12 @@ class RouteTable {
 
   // Rings and links (route_table_rings.cc).
   absl::StatusOr<Route> HandOut(const std::string& model, const RouteSuspects& avoid, bool anyway,
-                                Instant now);
+                                Instant now, uint64_t affinity);
   std::optional<std::vector<size_t>> ServingRing(const Model& model, const RouteSuspects& avoid,
-                                                 bool anyway) const;
+                                                 bool anyway, uint64_t affinity) const;
+  // The shard of the range that has served the affinity last, if it may go on to.
+  std::optional<size_t> LateShard(const Model& model, size_t range, uint64_t affinity) const;
+  static void Remember(Model& model, const std::vector<size_t>& ring, uint64_t affinity);
   std::optional<std::vector<size_t>> ProbeRing(const Model& model, Instant now) const;
   bool HasSoundRing(const Model& model) const;
   bool IsSuspected(const Link& link) const;

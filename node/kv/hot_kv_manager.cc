@@ -86,7 +86,6 @@ absl::Status HotKvManager::Reserve(const AttemptKey& key, int32_t tokens_max,
   if (!prefix_keys.empty()) ++stats_.lookups;
   if (shared_count > 0) ++stats_.hits;
   stats_.hit_tokens += static_cast<uint64_t>(shared_count) * kPageTokens;
-  ++generation_;
   return absl::OkStatus();
 }
 
@@ -150,6 +149,24 @@ void HotKvManager::Abandon(const AttemptKey& key, int32_t count) {
   it->second.appended -= count;
 }
 
+absl::Status HotKvManager::Rewind(const AttemptKey& key, int32_t count) {
+  const auto it = holdings_.find(key);
+  if (it == holdings_.end() || it->second.released) {
+    return Fail(FailureKind::kCacheMiss, key,
+                absl::StrCat("rewind KV of ", NameOf(key), ": it holds no pages"));
+  }
+  Holding& holding = it->second;
+  const int32_t named = holding.named_pages * kPageTokens;
+  if (count < 0 || holding.appended > 0 || count > std::max(0, holding.length - named)) {
+    return Fail(FailureKind::kStepConflict, key,
+                absl::StrCat("rewind KV of ", NameOf(key), " by ", count,
+                             " tokens: the cache holds ", holding.length, ", ", named,
+                             " of them named, and ", holding.appended, " behind them"));
+  }
+  holding.length -= count;
+  return absl::OkStatus();
+}
+
 int32_t HotKvManager::KeptRows(const AttemptKey& key, int32_t position, int32_t count) const {
   return std::clamp(CachedTokensOf(key) - position, 0, count);
 }
@@ -168,7 +185,6 @@ bool HotKvManager::Publish(const AttemptKey& key, int32_t page_index, const Pref
   const int32_t page = holding.pages[static_cast<size_t>(page_index)];
   if (!pool_.Publish(page, prefix_key, parent)) return false;
   ++stats_.published;
-  ++generation_;
   return true;
 }
 
@@ -208,6 +224,7 @@ ReleasedPages HotKvManager::Release(const AttemptKey& key) {
   const auto it = holdings_.find(key);
   if (it == holdings_.end()) return {};
   it->second.released = true;
+  ++generation_;
   it->second.appended = 0;
   const bool pinned = it->second.pin_count > 0 && !Planted(PlantedBug::kPagesFreedWhilePinned);
   if (pinned) return {.page_count = 0, .pinned_remain = true};
@@ -223,7 +240,6 @@ int32_t HotKvManager::Free(Holdings::iterator it) {
     page_count += pool_.Drop(*page) ? 1 : 0;
   }
   holdings_.erase(it);
-  ++generation_;
   return page_count;
 }
 

@@ -77,6 +77,11 @@ class HotKvManager {
   // Forgets the newest `count` appended rows. REQUIRES: as Commit.
   void Abandon(const AttemptKey& key, int32_t count);
 
+  // Takes the newest `count` visible rows back, as if they had never been committed: drafts that
+  // were wrong. kCacheMiss for an unknown or released attempt; kStepConflict, and nothing changes,
+  // if rows are appended behind them, there are not as many, or they are in a page with a name.
+  absl::Status Rewind(const AttemptKey& key, int32_t count);
+
   // Of rows [position, position + count): how many of the first are in shared pages, which hold
   // their keys and values already and must not be written.
   int32_t KeptRows(const AttemptKey& key, int32_t position, int32_t count) const;
@@ -112,7 +117,7 @@ class HotKvManager {
   int32_t pages_cached_idle() const { return pool_.pages_idle(); }
   int32_t pages_cached_held() const { return pool_.pages_cached() - pool_.pages_idle(); }
   PrefixStats prefix_stats() const;
-  // Rises whenever pages change hands.
+  // Rises whenever an attempt loses pages: what was read of page tables before may hold no longer.
   uint64_t generation() const { return generation_; }
   // Pages that `tokens` tokens need.
   static int32_t PagesFor(int32_t tokens);

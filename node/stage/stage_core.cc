@@ -234,7 +234,6 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
     output.row += row.token_count - 1;
     output.position += row.token_count - 1;
     output.token_count = 1;
-    output.prefix_key = {};
   }
   return output;
 }

@@ -83,6 +83,7 @@ class ShakyShell {
   void AnswerRoute();
   void AnswerGrant();
   void AnswerOpen();
+  static uint32_t CachedAt(const AttemptKey& key, size_t stage);
   void SendToken();
   void EndRun();
   void AnswerFinish(bool refuse);

@@ -118,6 +118,19 @@ TEST(PrefixReservation, KnowsWhichRowsMustNotBeWritten) {
   EXPECT_EQ(kv.KeptRows(Key(2), 64, 20), 0);
 }
 
+TEST(PrefixReservation, NothingIsTakenBackFromAPageWithAName) {
+  HotKvManager kv(16);
+  ASSERT_THAT(kv.Reserve(Key(1), 80, Text(2)), IsOk());
+  Compute(kv, Key(1), Text(2));
+  EXPECT_THAT(kv.Rewind(Key(1), 2), FailsWith(FailureKind::kStepConflict));
+  EXPECT_THAT(kv.Rewind(Key(1), -1), FailsWith(FailureKind::kStepConflict));
+  EXPECT_THAT(kv.Rewind(Key(9), 1), FailsWith(FailureKind::kCacheMiss));
+  EXPECT_THAT(kv.Rewind(Key(1), 1), IsOk());
+  EXPECT_EQ(kv.LengthOf(Key(1)), 32);
+  ASSERT_THAT(kv.Append(Key(1), 32, 3), IsOk());
+  EXPECT_THAT(kv.Rewind(Key(1), 1), FailsWith(FailureKind::kStepConflict));
+}
+
 TEST(PrefixReservation, WhoComputedTheSameKeepsItsOwnPage) {
   HotKvManager kv(16);
   ASSERT_THAT(kv.Reserve(Key(1), 80, Text(4)), IsOk());
