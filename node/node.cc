@@ -206,6 +206,12 @@ ShardEvents Node::MakeShardEvents() {
       if (loop_ != nullptr) loop_->OnBundle(link, sequence, std::move(bundle));
     });
   };
+  // At most one a link.
+  events.on_plan = [this](std::shared_ptr<LinkHandle> link) {
+    strand_.Post([this, link = std::move(link)] {
+      if (loop_ != nullptr) loop_->OnPlan(link);
+    });
+  };
   events.on_link_closed = [this](std::shared_ptr<LinkHandle> link) {
     strand_.Post([this, link = std::move(link)] {
       if (loop_ != nullptr) loop_->OnLinkClosed(link);

@@ -48,12 +48,13 @@ void StageCore::StartJobs(Instant now) {
   while (running_.size() < options_.jobs_in_flight_max && !waiting_.empty()) {
     FailExpiredRows(now);
     std::vector<PendingRow> rows = PickRows();
-    if (rows.empty()) return;
+    if (rows.empty()) break;
     ComputeJob job = BuildJob(rows);
     ++stats_.jobs;
     running_.emplace(job.id, std::move(rows));
     actions_.jobs.push_back(std::move(job));
   }
+  AnnounceJob();
 }
 
 // The budget is asked again here: the row may have waited, or the machine slept.
@@ -69,22 +70,23 @@ void StageCore::FailExpiredRows(Instant now) {
   }
 }
 
-// Rows in order of arrival up to job_tokens_max, at most one step of an attempt: a later step
-// reads what the earlier one writes.
+// Rows in order of arrival, of whichever bundles: the long ones up to job_tokens_max, and so many
+// tokens of short ones besides, so that a decode step waits behind one job of prompts and no more.
+// At most one step of an attempt: a later step reads what the earlier one writes.
 std::vector<StageCore::PendingRow> StageCore::PickRows() {
   std::vector<PendingRow> picked;
-  std::set<SessionId> sessions;
-  int64_t token_count = 0;
+  std::set<SessionId> sessions;  // Picked or passed over.
+  int64_t long_tokens = 0;
+  int64_t short_tokens = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const SessionId session = it->row.key.attempt.session;
-    const bool fits =
-        picked.empty() || token_count + it->row.token_count <= options_.job_tokens_max;
-    if (!fits) break;
-    if (!sessions.insert(session).second) {
+    int64_t& tokens = it->row.token_count <= kShortRowTokens ? short_tokens : long_tokens;
+    const bool fits = tokens == 0 || tokens + it->row.token_count <= options_.job_tokens_max;
+    const bool is_first = sessions.insert(it->row.key.attempt.session).second;
+    if (!is_first || !fits) {
       ++it;
       continue;
     }
-    token_count += it->row.token_count;
+    tokens += it->row.token_count;
     picked.push_back(std::move(*it));
     it = waiting_.erase(it);
   }
@@ -229,13 +231,16 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
                     .chain = attempt.chain_out};
-  if (attempt.open.stage_index + 1 == attempt.open.route.size()) {
-    // Nobody needs more than the last token's hidden state.
-    output.row += row.token_count - 1;
-    output.position += row.token_count - 1;
-    output.token_count = 1;
-  }
+  TrimOutput(attempt, output);
   return output;
+}
+
+// Back at the head nobody needs more than the last token's hidden state.
+void StageCore::TrimOutput(const Attempt& attempt, StepOutput& output) const {
+  if (attempt.open.stage_index + 1 < attempt.open.route.size()) return;
+  output.row += output.token_count - 1;
+  output.position += output.token_count - 1;
+  output.token_count = 1;
 }
 
 // `from` and every later step that waits or computes are certainly not applied: they are refused
@@ -244,6 +249,7 @@ void StageCore::FailRows(Attempt& attempt, StepIndex from, const absl::Status& s
   const AttemptKey key = attempt.open.key;
   const StagePeer upstream = UpstreamOf(attempt);
   int32_t token_count = 0;
+  DropPlans("steps failed");
   const auto fails = [&](const PendingRow& pending) {
     return pending.row.key.attempt == key && pending.row.key.step >= from && !pending.discarded;
   };

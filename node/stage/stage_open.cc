@@ -318,6 +318,7 @@ FenceReply StageCore::Close(Attempts::iterator it) {
       if (row.row.key.attempt == key) row.discarded = true;
     }
   }
+  DropPlans("an attempt ended");
   const ReleasedPages released = kv_.Release(key);
   reply.pages_released = released.page_count;
   reply.pages_pinned = released.pinned_remain;

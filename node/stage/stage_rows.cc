@@ -110,8 +110,10 @@ void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now)
     }
     return;
   }
+  Prepared prepared = Promote(from, bundle.rows);
   int64_t at = 0;
-  for (const BundleRow& row : bundle.rows) {
+  for (size_t i = 0; i < bundle.rows.size(); ++i) {
+    const BundleRow& row = bundle.rows[i];
     PendingRow pending{.row = row, .deadline = now + row.budget, .hidden = bundle.hidden};
     pending.hidden_row = at;
     if (from.is_own_head()) {
@@ -119,6 +121,8 @@ void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now)
                             bundle.tokens.begin() + at + row.token_count);
     }
     at += row.token_count;
+    if (i < prepared.tables.size()) pending.pages = std::move(prepared.tables[i]);
+    if (i < prepared.onward.size()) pending.onward = prepared.onward[i];
     const StepKey key = row.key;
     if (absl::Status status = TakeRow(from, std::move(pending), now); !status.ok()) {
       Refuse(from, key, std::move(status));
@@ -203,7 +207,7 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   }
   SL_ASSIGN_OR_RETURN(const std::span<const int32_t> pages,
                       kv_.Append(key, row.position, row.token_count));
-  pending.pages.assign(pages.begin(), pages.end());
+  if (pending.pages.empty()) pending.pages.assign(pages.begin(), pages.end());
   kv_.Pin(key);
   if (Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
   if (Planted(PlantedBug::kCachedUncomputed)) PublishPages(*attempt, row);
