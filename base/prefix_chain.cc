@@ -69,6 +69,11 @@ PrefixKey PrefixNext(const PrefixKey& before, absl::Span<const int32_t> page_tok
   return KeyOf(bytes);
 }
 
+int32_t PrefixPagesToFind(int64_t tokens, int32_t page_tokens) {
+  SL_CHECK(page_tokens > 0);
+  return tokens <= 0 ? 0 : static_cast<int32_t>((tokens - 1) / page_tokens);
+}
+
 std::vector<PrefixKey> PrefixChain(const PrefixKey& root, absl::Span<const int32_t> tokens,
                                    int32_t page_tokens) {
   SL_CHECK(page_tokens > 0);

@@ -54,6 +54,11 @@ PrefixKey PrefixRoot(const ModelId& model, const NumericsId& numerics, std::stri
 // REQUIRES: exactly a page of tokens.
 PrefixKey PrefixNext(const PrefixKey& before, absl::Span<const int32_t> page_tokens);
 
+// How many pages of a prefix of `tokens` tokens may be found in a cache: the full ones, but at
+// least one token is left to compute. The pages whose keys an OPEN carries; what comes behind them
+// is named by BundleRow.prefix_key.
+int32_t PrefixPagesToFind(int64_t tokens, int32_t page_tokens);
+
 // The keys of all full pages of `tokens`.
 std::vector<PrefixKey> PrefixChain(const PrefixKey& root, absl::Span<const int32_t> tokens,
                                    int32_t page_tokens);

@@ -55,6 +55,7 @@ void ClientStream::OnEnd(const SessionEnd& end) {
     out.set_text(hold_.Flush());
     out.set_prompt_tokens(prompt_tokens_);
     out.set_generated_tokens(end.result.tokens);
+    out.set_cached_tokens(end.result.cached_tokens);
     out.set_ttft_us(absl::ToInt64Microseconds(end.ttft));
     out.set_total_us(absl::ToInt64Microseconds(end.total));
     *out.mutable_timings() = ToProto(end.result.timings);

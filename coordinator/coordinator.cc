@@ -41,6 +41,7 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   PreparedRequest out;
   out.prompt = {file->tokenizer->bos_id().value_or(0)};
   out.new_tokens_max = 1;
+  out.no_prefix_cache = true;
   out.budget = kProbeBudget;
   out.file = std::move(file);
   return out;
@@ -140,10 +141,11 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .store = &store_,
            .nodes = &nodes_,
            .term = term,
-           .find_route = [this](const std::string& model,
-                                const RouteSuspects& avoid) { return FindRoute(model, avoid); },
+           .find_route = [this](const std::string& model, const RouteSuspects& avoid,
+                                uint64_t affinity) { return FindRoute(model, avoid, affinity); },
            .suspect_link = [this](const NodeId& from,
-                                  const NodeId& to) { models_.OnLinkSuspected(from, to); }},
+                                  const NodeId& to) { models_.OnLinkSuspected(from, to); },
+           .prefix_cache = options.prefix_cache},
           {.admission = {.sessions_max = options.requests_max, .waiting_max = options.queue},
            .route_retry = options.route_retry}),
       models_(

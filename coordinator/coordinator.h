@@ -91,7 +91,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void AnswerDrainWaiters(const NodeId& node);
   void DismissDrainWaiters();
   // A route without nodes that are to get nothing new.
-  absl::StatusOr<Route> FindRoute(const std::string& model, const RouteSuspects& avoid);
+  absl::StatusOr<Route> FindRoute(const std::string& model, const RouteSuspects& avoid,
+                                  uint64_t affinity = 0);
   absl::StatusOr<v1::NodeSummary> SummaryOf(const NodeId& node);
   // OK unless layers would have no other node that takes sessions.
   absl::Status MayDrain(const NodeId& node) const;

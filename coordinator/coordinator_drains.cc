@@ -29,9 +29,10 @@ bool Uses(const Route& route, const std::vector<NodeId>& nodes) {
 
 }  // namespace
 
-absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const RouteSuspects& avoid) {
+absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const RouteSuspects& avoid,
+                                             uint64_t affinity) {
   const std::vector<NodeId> closed = drains_.Closed();
-  if (closed.empty()) return models_.RouteFor(model, avoid);
+  if (closed.empty()) return models_.RouteFor(model, avoid, affinity);
   RouteSuspects lives;
   for (const NodeId& node : closed) {
     const std::optional<NodeView> view = membership_.Find(node, clock_->Now());
@@ -39,10 +40,10 @@ absl::StatusOr<Route> Coordinator::FindRoute(const std::string& model, const Rou
   }
   RouteSuspects both = avoid;
   both.nodes.insert(both.nodes.end(), lives.nodes.begin(), lives.nodes.end());
-  absl::StatusOr<Route> route = models_.RouteFor(model, both);
+  absl::StatusOr<Route> route = models_.RouteFor(model, both, affinity);
   if (!route.ok() || !Uses(*route, closed)) return route;
   // A suspect is better than a node that is to be left alone.
-  route = models_.RouteFor(model, lives);
+  route = models_.RouteFor(model, lives, affinity);
   if (!route.ok() || !Uses(*route, closed)) return route;
   std::vector<std::string> names;
   for (const NodeId& node : closed) {

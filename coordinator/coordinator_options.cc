@@ -67,6 +67,7 @@ struct Texted {
   std::string lease = "1400ms";
   std::string replan_after = "1s";
   std::string drain = "2s";
+  std::string prefix_cache = "on";
   std::string log_level = "info";
   std::string log_format = "text";
 };
@@ -90,6 +91,7 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
                                                           {"warning", LogLevel::kWarning},
                                                           {"error", LogLevel::kError}};
   options->log_level = kLevels.at(texted.log_level);  // CLI11 has checked membership.
+  options->prefix_cache = texted.prefix_cache == "on";
   options->log_format = texted.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   return options->Validate();
 }
@@ -176,6 +178,10 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_option("--replan-after", texted.replan_after,
                  "Time for a lost node to come back before its layers go to others; inf: for ever")
+      ->capture_default_str();
+  app.add_option("--prefix-cache", texted.prefix_cache,
+                 "Prompts of one tenant share the KV of what they begin with")
+      ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   app.add_option("--requests-max", options.requests_max, "Requests that run at once; more wait")
       ->capture_default_str();

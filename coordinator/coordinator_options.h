@@ -34,6 +34,8 @@ struct CoordinatorOptions {
   // A lost node may come back for so long; then its layers go to others.
   absl::Duration replan_after = absl::Seconds(1);
 
+  bool prefix_cache = true;  // Prompts share the KV of what they begin with.
+
   int requests_max = 256;        // Running at once; more wait.
   int queue = 256;               // Waiting at once, for room or for their turn; more are refused.
   int client_events_max = 4096;  // Unread events of one client before its request is ended.

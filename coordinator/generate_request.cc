@@ -11,7 +11,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/failure.h"
+#include "base/prefix_chain.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 
 namespace shardline {
 namespace {
@@ -22,6 +24,7 @@ constexpr int64_t kDeadlineMsMax = 600'000;
 constexpr uint32_t kTopLogprobsMax = 20;
 constexpr int kStopTokensMax = 256;
 constexpr size_t kKeyBytesMax = 256;
+constexpr size_t kTenantBytesMax = 256;
 
 template <typename... Text>
 absl::Status Invalid(const Text&... text) {
@@ -92,6 +95,12 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
     out.stop_tokens.insert(out.stop_tokens.end(), file->end_tokens.begin(), file->end_tokens.end());
   }
   out.want_logits_digest = request.want_logits_digest();
+  out.no_drafts = request.no_drafts();
+  out.no_prefix_cache = request.no_prefix_cache();
+  if (request.tenant().size() > kTenantBytesMax) {
+    return Invalid("tenant has ", request.tenant().size(), " bytes, at most ", kTenantBytesMax);
+  }
+  out.tenant = request.tenant();
 
   SL_ASSIGN_OR_RETURN(out.prompt, PromptOf(request, *file));
   if (out.prompt.empty()) return Invalid("the prompt is empty");
@@ -113,6 +122,8 @@ uint64_t RequestDigest(const v1::GenerateRequest& request) {
   asked.clear_idempotency_key();
   asked.clear_reattach();
   asked.clear_deadline_ms();
+  asked.clear_no_drafts();
+  asked.clear_no_prefix_cache();
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);
@@ -123,6 +134,17 @@ uint64_t RequestDigest(const v1::GenerateRequest& request) {
   return XXH3_64bits(bytes.data(), bytes.size());
 }
 
+uint64_t AffinityOf(const PreparedRequest& request) {
+  if (request.no_prefix_cache ||
+      PrefixPagesToFind(static_cast<int64_t>(request.prompt.size()), kPageTokens) == 0) {
+    return 0;
+  }
+  const uint64_t of_tenant = XXH3_64bits(request.tenant.data(), request.tenant.size());
+  const uint64_t hash =
+      XXH3_64bits_withSeed(request.prompt.data(), kPageTokens * sizeof(int32_t), of_tenant);
+  return std::max<uint64_t>(hash, 1);
+}
+
 absl::StatusOr<SessionIdentity> IdentityOf(const v1::GenerateRequest& request,
                                            const PreparedRequest& prepared) {
   SessionIdentity out;
@@ -130,6 +152,7 @@ absl::StatusOr<SessionIdentity> IdentityOf(const v1::GenerateRequest& request,
     return Invalid("idempotency_key has ", request.idempotency_key().size(), " bytes, at most ",
                    kKeyBytesMax);
   }
+  out.tenant = prepared.tenant;
   out.key = request.idempotency_key();
   out.digest = RequestDigest(request);
   if (!request.has_reattach()) return out;
@@ -155,6 +178,8 @@ v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,
   *out.mutable_sampling() = request.sampling;
   out.mutable_stop_tokens()->Assign(request.stop_tokens.begin(), request.stop_tokens.end());
   out.set_want_logits_digest(request.want_logits_digest);
+  out.set_tenant(request.tenant);
+  out.set_no_drafts(request.no_drafts);
   return out;
 }
 

@@ -23,6 +23,9 @@ struct PreparedRequest {
   v1::Sampling sampling;
   std::vector<int32_t> stop_tokens;
   bool want_logits_digest = false;
+  bool no_drafts = false;
+  bool no_prefix_cache = false;
+  std::string tenant;
   absl::Duration budget;
 };
 
@@ -34,11 +37,14 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
                                                int32_t context_tokens_max);
 
 // What tells one request from another: XXH3-64 of all that decides its answer, so without
-// idempotency key, reattach and deadline.
+// idempotency key, reattach, deadline and how it is computed.
 uint64_t RequestDigest(const v1::GenerateRequest& request);
 
-// Who asks, and for which session. kInvalidRequest for a key that is too long, or a reattach
-// without session, with too many tokens, or with ids outside the vocabulary.
+// Equal for prompts of one tenant that begin with the same page of tokens; 0 for a shorter prompt.
+uint64_t AffinityOf(const PreparedRequest& request);
+
+// Who asks, and for which session. kInvalidRequest for a tenant or key that is too long, or a
+// reattach without session, with too many tokens, or with ids outside the vocabulary.
 absl::StatusOr<SessionIdentity> IdentityOf(const v1::GenerateRequest& request,
                                            const PreparedRequest& prepared);
 

@@ -358,7 +358,9 @@ bool ModelLoads::CarryOut() {
   for (const RouteActions::Probe& action : actions.probe) {
     auto found = entries_.find(action.route.model);
     if (found == entries_.end()) continue;
-    world_.probe(action.route, found->second.file,
+    Route route = action.route;
+    route.rounds = RoundsOf(route);
+    world_.probe(route, found->second.file,
                  [this, plan = action.plan, number = action.number](absl::Status status) {
                    routes_.OnProbeDone(plan, number, status, world_.clock->Now());
                  });
@@ -374,7 +376,8 @@ bool ModelLoads::CarryOut() {
   return true;
 }
 
-absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const RouteSuspects& avoid) {
+absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const RouteSuspects& avoid,
+                                           uint64_t affinity) {
   auto found = entries_.find(model);
   if (found != entries_.end() && !found->second.in_service) {
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
@@ -386,7 +389,24 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        waiting_problem_);
   }
-  return routes_.RouteAnyway(model, avoid, world_.clock->Now());
+  SL_ASSIGN_OR_RETURN(Route route,
+                      routes_.RouteAnyway(model, avoid, world_.clock->Now(), affinity));
+  route.rounds = RoundsOf(route);
+  return route;
+}
+
+RoundChoice ModelLoads::RoundsOf(const Route& route) const {
+  std::vector<StageCost> costs = routes_.CostsOf(route);
+  for (size_t stage = 0; stage < costs.size(); ++stage) {
+    auto live = live_.find(route.stages[stage].node);
+    if (live == live_.end()) return {};
+    const NodeCapacity& capacity = live->second.capacity;
+    costs[stage].read_bytes_per_s = capacity.read_bytes_per_s;
+    costs[stage].machine = capacity.machine;
+    costs[stage].cpus = capacity.cpus;
+    costs[stage].threads = capacity.threads;
+  }
+  return ChooseRounds(costs);
 }
 
 bool ModelLoads::AnyReady() const {

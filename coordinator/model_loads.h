@@ -94,7 +94,8 @@ class ModelLoads {
   Instant NextWake() const { return routes_.NextWake(); }
 
   // As RouteTable::RouteAnyway, which says what becomes of `avoid`.
-  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid);
+  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid,
+                                 uint64_t affinity = 0);
   bool AnyReady() const;
   // Plans made in place of one in force, by (model, why: "lost" layers or a "link").
   using Replans = std::map<std::pair<std::string, std::string>, uint64_t>;
@@ -132,6 +133,8 @@ class ModelLoads {
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
   void TellWatchers(const std::string& name);
+  // How many rounds the route keeps in flight, from what its nodes have measured.
+  RoundChoice RoundsOf(const Route& route) const;
   // Live nodes that hold nothing but, perhaps, a shard of `model`, and are not closed. Without the
   // lives in `avoid`.
   std::vector<NodeCost> UsableNodes(const std::string& model,

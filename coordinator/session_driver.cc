@@ -1,11 +1,14 @@
 #include "coordinator/session_driver.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
+#include "base/prefix_chain.h"
+#include "base/version.h"
 #include "coordinator/session_records.h"
 #include "coordinator/transport/node_conversion.h"
 
@@ -47,7 +50,8 @@ RequestId SessionDriver::Start(SessionSpec spec, std::optional<Route> route,
                                .new_tokens_max = prepared.new_tokens_max,
                                .budget = prepared.budget,
                                .identity = spec.identity,
-                               .tokens_held = std::move(spec.tokens_held)};
+                               .tokens_held = std::move(spec.tokens_held),
+                               .affinity = world_.prefix_cache ? AffinityOf(prepared) : 0};
   payloads_.emplace(call, Payload{.prepared = std::move(spec.prepared),
                                   .model = std::move(spec.model),
                                   .session = spec.identity.session});
@@ -138,7 +142,8 @@ bool SessionDriver::CarryOut() {
 }
 
 void SessionDriver::FindRoute(const SessionsActions::FindRoute& action) {
-  core_.OnRoute(action.request, world_.find_route(action.model, action.avoid), world_.clock->Now());
+  core_.OnRoute(action.request, world_.find_route(action.model, action.avoid, action.affinity),
+                world_.clock->Now());
 }
 
 void SessionDriver::Grant(const SessionsActions::Grant& action) {
@@ -191,13 +196,42 @@ void SessionDriver::Fence(const SessionsActions::Fence& action) {
 void SessionDriver::Open(const SessionsActions::Open& action) {
   v1::OpenRequest request = OpenRequestFor(action.route, action, world_.term);
   request.set_open_seq(action.open_seq);
+  NamePrefix(action, request);
   world_.nodes->Open(
       action.to.node, std::move(request), std::min(action.budget, kOpenTimeout),
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::OpenReply> reply) {
-        world_.loop->Post([this, key, stage, status = reply.status()] {
-          core_.OnOpenReply(key, stage, status, world_.clock->Now());
+        absl::StatusOr<OpenResult> result = reply.status();
+        if (reply.ok()) result = OpenResult{.cached_tokens = reply->cached_tokens()};
+        world_.loop->Post([this, key, stage, result = std::move(result)] {
+          core_.OnOpenReply(key, stage, result, world_.clock->Now());
         });
       });
+}
+
+// The keys are made once a session, and go on with what was delivered since.
+void SessionDriver::NamePrefix(const SessionsActions::Open& action, v1::OpenRequest& request) {
+  Payload& payload = payloads_.at(action.request);
+  const PreparedRequest& prepared = payload.prepared;
+  if (!world_.prefix_cache || prepared.no_prefix_cache) return;
+  const PrefixKey root =
+      PrefixRoot(action.route.model_id, action.route.numerics_id, prepared.tenant);
+  if (root != payload.root) payload.keys.clear();
+  payload.root = root;
+  const std::vector<int32_t>& prompt = prepared.prompt;
+  const auto token_at = [&](size_t i) {
+    return i < prompt.size() ? prompt[i] : action.delivered[i - prompt.size()];
+  };
+  const auto count = static_cast<size_t>(PrefixPagesToFind(
+      static_cast<int64_t>(prompt.size() + action.delivered.size()), kPageTokens));
+  std::array<int32_t, kPageTokens> page;
+  while (payload.keys.size() < count) {
+    for (size_t i = 0; i < page.size(); ++i) {
+      page[i] = token_at(payload.keys.size() * page.size() + i);
+    }
+    payload.keys.push_back(PrefixNext(payload.keys.empty() ? root : payload.keys.back(), page));
+  }
+  request.set_prefix_root(root.ToBytes());
+  for (size_t i = 0; i < count; ++i) request.add_prefix_keys(payload.keys[i].ToBytes());
 }
 
 void SessionDriver::Rebind(const SessionsActions::Rebind& action) {
@@ -231,11 +265,16 @@ void SessionDriver::Restarted(const SessionsActions::Restarted& action) {
 void SessionDriver::StartRun(const SessionsActions::Run& action) {
   const Payload& payload = payloads_.at(action.request);
   v1::RunAttemptRequest request = RunRequestFor(payload.prepared, action.delivered);
+  request.set_cached_tokens(action.cached_tokens);
+  request.set_prefix_root(payload.root.ToBytes());
   request.set_session(action.key.session.value());
   request.set_epoch(action.key.epoch.value());
   request.set_term(world_.term.value());
   request.set_incarnation(action.head.incarnation.value());
   request.set_budget_ms(absl::ToInt64Milliseconds(action.budget));
+  request.set_rounds_in_flight(static_cast<uint32_t>(action.rounds.in_flight));
+  request.set_step_us(absl::ToDoubleMicroseconds(action.rounds.lap_step));
+  request.set_row_us(absl::ToDoubleMicroseconds(action.rounds.lap_row));
   // Entered first: a head that is gone is answered for at once.
   runs_.emplace(action.key, HeadRun());
   std::shared_ptr<RunCall> call = world_.nodes->RunAttempt(

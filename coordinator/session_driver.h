@@ -35,11 +35,14 @@ class SessionDriver final : public SessionRunner {
     StoreThread* store;
     NodeClients* nodes;
     Term term;
-    // A route of a ready model without what is to be avoided.
-    std::function<absl::StatusOr<Route>(const std::string& model, const RouteSuspects& avoid)>
+    // A route of a ready model without what is to be avoided; rather where a prompt of the same
+    // affinity has been.
+    std::function<absl::StatusOr<Route>(const std::string& model, const RouteSuspects& avoid,
+                                        uint64_t affinity)>
         find_route;
     // An attempt failed by this link; may be empty.
     std::function<void(const NodeId& from, const NodeId& to)> suspect_link;
+    bool prefix_cache = true;  // False: no prompt is looked up, and nothing is kept of any.
   };
 
   SessionDriver(World world, const SessionsOptions& options);
@@ -83,6 +86,8 @@ class SessionDriver final : public SessionRunner {
     PreparedRequest prepared;
     std::string model;
     std::optional<SessionId> session;  // Once it is known.
+    PrefixKey root;                    // Of the route; empty: nothing is looked up.
+    std::vector<PrefixKey> keys;       // Of the prompt and what was delivered, as far as asked for.
   };
   struct HeadRun {
     std::shared_ptr<RunCall> call;
@@ -99,6 +104,7 @@ class SessionDriver final : public SessionRunner {
   void Grant(const SessionsActions::Grant& action);
   void Fence(const SessionsActions::Fence& action);
   void Open(const SessionsActions::Open& action);
+  void NamePrefix(const SessionsActions::Open& action, v1::OpenRequest& request);
   void Rebind(const SessionsActions::Rebind& action);
   void Started(const SessionsActions::Started& action);
   void Restarted(const SessionsActions::Restarted& action);

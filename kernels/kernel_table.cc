@@ -18,6 +18,7 @@ absl::StatusOr<const KernelTable*> CpuKernels() {
       .swiglu = &cpu::SwiGlu,
       .residual_add = &cpu::ResidualAdd,
       .first_non_finite_row = &cpu::FirstNonFiniteRow,
+      .argmax = &cpu::Argmax,
   };
   return &kTable;
 }
@@ -34,6 +35,7 @@ const KernelTable& RefKernels() {
       .swiglu = &ref::SwiGlu,
       .residual_add = &ref::ResidualAdd,
       .first_non_finite_row = &ref::FirstNonFiniteRow,
+      .argmax = &ref::Argmax,
   };
   return kTable;
 }

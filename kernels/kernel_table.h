@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/append_kv.h"
+#include "kernels/argmax.h"
 #include "kernels/attention.h"
 #include "kernels/embedding.h"
 #include "kernels/finite.h"
@@ -29,6 +30,7 @@ struct KernelTable {
   absl::Status (*swiglu)(const SwiGluArgs& args, DeviceStream stream);
   absl::Status (*residual_add)(const ResidualAddArgs& args, DeviceStream stream);
   int64_t (*first_non_finite_row)(const FiniteArgs& args, DeviceStream stream);
+  void (*argmax)(const ArgmaxArgs& args, DeviceStream stream);
 };
 
 // kIncompatibleRecipe on a CPU without AVX2 and FMA.

@@ -40,6 +40,7 @@ struct SequenceSlice {
   int32_t row_count = 0;
   int32_t position = 0;            // Of first_row; absolute.
   const int32_t* pages = nullptr;  // Covers [0, position + row_count).
+  int32_t kept_rows = 0;           // The first ones, whose slots others read and nobody writes.
 };
 
 }  // namespace shardline

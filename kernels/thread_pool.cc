@@ -50,30 +50,35 @@ bool SpinUntil(Nanoseconds limit, Done done) {
   return done();
 }
 
-int AffinityCpuCount() {
-  // A kernel built for more CPUs than cpu_set_t holds wants a larger set.
-  for (int cpus = CPU_SETSIZE; cpus <= (1 << 16); cpus *= 2) {
-    cpu_set_t* set = CPU_ALLOC(cpus);
-    const size_t bytes = CPU_ALLOC_SIZE(cpus);
-    const bool ok = sched_getaffinity(0, bytes, set) == 0;
-    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (ok) return count;
-  }
-  return 1;
-}
-
 // What a worker that was told of a fork spins for it: the wake-up of another thread takes as long.
 constexpr Nanoseconds kExpectedSpin{100'000};
 
 }  // namespace
+
+std::vector<int> UsableCpus() {
+  // A kernel built for more CPUs than cpu_set_t holds wants a larger set.
+  for (int cpus = CPU_SETSIZE; cpus <= (1 << 16); cpus *= 2) {
+    cpu_set_t* set = CPU_ALLOC(cpus);
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    std::vector<int> usable;
+    if (sched_getaffinity(0, bytes, set) == 0) {
+      for (int cpu = 0; cpu < cpus; ++cpu) {
+        if (CPU_ISSET_S(cpu, bytes, set)) usable.push_back(cpu);
+      }
+    }
+    CPU_FREE(set);
+    if (!usable.empty()) return usable;
+  }
+  return {};
+}
 
 int UsableCpuCount() {
   std::ifstream file("/proc/self/cgroup");
   std::ostringstream self_cgroup;
   self_cgroup << file.rdbuf();
   const long online = sysconf(_SC_NPROCESSORS_ONLN);
-  int count = std::min(AffinityCpuCount(), CgroupCpuLimit(self_cgroup.str(), "/sys/fs/cgroup"));
+  const int affinity = std::max(1, static_cast<int>(UsableCpus().size()));
+  int count = std::min(affinity, CgroupCpuLimit(self_cgroup.str(), "/sys/fs/cgroup"));
   if (online > 0) count = std::min<int>(count, static_cast<int>(online));
   return std::max(count, 1);
 }

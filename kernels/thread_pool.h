@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -24,6 +25,9 @@ struct ThreadPoolOptions {
 // CPUs this process may use at once: the least of affinity, cgroup quota (v1 and v2) and what is
 // online; at least 1.
 int UsableCpuCount();
+
+// The CPUs that this process may run on, in order; what a quota leaves of them is not asked.
+std::vector<int> UsableCpus();
 
 class ThreadPool {
  public:

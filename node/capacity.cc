@@ -80,4 +80,10 @@ uint64_t MemoryTotalBytes() {
   return bytes;
 }
 
+std::string MachineId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
 }  // namespace shardline

@@ -3,6 +3,7 @@
 // What this machine can do, measured briefly at start for the coordinator's placement.
 
 #include <cstdint>
+#include <string>
 
 namespace shardline {
 
@@ -16,5 +17,8 @@ MeasuredSpeed MeasureSpeed(int threads);
 
 // Of this machine, or of the cgroup if that allows less.
 uint64_t MemoryTotalBytes();
+
+// The same for all processes of this machine, until it boots again; empty where that is unknown.
+std::string MachineId();
 
 }  // namespace shardline

@@ -20,6 +20,7 @@
 #include "node/exec/cpu_executor.h"
 #include "node/exec/kv_store.h"
 #include "node/exec/llama_forward.h"
+#include "node/exec/measure_cost.h"
 #include "node/exec/shard_weights.h"
 
 namespace shardline {
@@ -130,6 +131,7 @@ absl::StatusOr<LoadedShard> ModelShardLoader::Load(const ShardOrder& order,
       LlamaForward::Create(weights.get(), kv.get(), kernels, stream, forward_options));
 
   LoadedShard shard;
+  SL_ASSIGN_OR_RETURN(shard.cost, MeasureCost(*forward, *SystemClock(), {}));
   shard.numerics_id = NumericsOf(*kernels);
   shard.layers_total = hp.layer_count;
   shard.hidden_dim = hp.hidden_dim;

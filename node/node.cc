@@ -129,6 +129,8 @@ void Node::Join() {
     capacity_.set_int8_ops_per_s(speed.int8_ops_per_s);
     capacity_.set_backend("cpu");
     capacity_.set_device(absl::StrCat("cpu x", options_.threads));
+    capacity_.set_machine(options_.machine.empty() ? MachineId() : options_.machine);
+    for (const int cpu : UsableCpus()) capacity_.add_cpus(static_cast<uint32_t>(cpu));
   }
   coordinator_ = std::make_unique<CoordinatorClient>(
       CoordinatorClientOptions{.address = options_.coordinator}, MakeCoordinatorEvents());
@@ -227,6 +229,12 @@ ShardEvents Node::MakeShardEvents() {
                             StageBundle bundle) {
     strand_.Post([this, link = std::move(link), sequence, bundle = std::move(bundle)]() mutable {
       if (loop_ != nullptr) loop_->OnBundle(link, sequence, std::move(bundle));
+    });
+  };
+  // At most one a link.
+  events.on_plan = [this](std::shared_ptr<LinkHandle> link) {
+    strand_.Post([this, link = std::move(link)] {
+      if (loop_ != nullptr) loop_->OnPlan(link);
     });
   };
   events.on_link_closed = [this](std::shared_ptr<LinkHandle> link) {
@@ -482,7 +490,9 @@ void Node::OnLoaded(uint64_t ticket, absl::StatusOr<LoadedShard> loaded) {
   LogInfo("shard loaded", {{"model", wanted_->model_id},
                            {"layers", wanted_->layers.ToString()},
                            {"numerics", held_->numerics_id},
-                           {"memory_bytes", held_->memory_bytes}});
+                           {"memory_bytes", held_->memory_bytes},
+                           {"step", held_->cost.step},
+                           {"row", held_->cost.row}});
   UpdateFacts([&](Facts& facts) {
     facts.memory_used_bytes = held_->memory_bytes;
     facts.executor = held_->executor;
@@ -558,6 +568,7 @@ void Node::ReportLoaded() {
   report.set_bytes_total(held_->tensor_bytes);
   report.set_numerics_id(held_->numerics_id.value());
   report.set_kv_pages_total(static_cast<uint32_t>(wanted_->kv_pages));
+  *report.mutable_cost() = ToProto(held_->cost);
   ReportShard(std::move(report));
 }
 

@@ -35,6 +35,7 @@ namespace {
 constexpr double kDefaultMemoryShare = 0.8;
 constexpr uint64_t kMemoryBytesMin = 64 << 20;
 constexpr int32_t kThreadsMax = 1024;
+constexpr size_t kMachineBytesMax = 256;
 
 constexpr char kFooter[] =
     "Every option may also come from the environment (SHARDLINE_NODE_MEMORY for --memory) or from\n"
@@ -65,7 +66,7 @@ struct RawOption {
   std::string text;
 };
 
-std::array<RawOption, 13> RawOptions() {
+std::array<RawOption, 14> RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
            {"advertise", "host:port that others reach this node by [what was bound]", ""},
            {"coordinator", "host:port of the coordinator [127.0.0.1:7070]", ""},
@@ -74,6 +75,7 @@ std::array<RawOption, 13> RawOptions() {
            {"model-dir", "directory to look for model files in first", ""},
            {"memory", "memory for weights and KV, as 12GiB [80 % of what there is]", ""},
            {"threads", "compute threads [as many as the process may use]", ""},
+           {"machine", "what cores and memory are shared with, by its name [this machine]", ""},
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
            {"port-file", "file that gets the bound address", ""},
@@ -88,7 +90,7 @@ std::string EnvironmentName(const std::string& flag) {
 
 // Fills options that neither flag nor environment gave.
 absl::Status ApplyFile(const std::string& path, const CLI::App& app,
-                       std::array<RawOption, 13>& raw) {
+                       std::array<RawOption, 14>& raw) {
   YAML::Node file;
   // The one place where yaml-cpp may throw.
   try {
@@ -128,7 +130,7 @@ std::string DefaultDataDir() {
   return home == nullptr ? "" : absl::StrCat(home, "/.local/state/shardline-node");
 }
 
-absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 13>& raw) {
+absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 14>& raw) {
   NodeOptions options;
   options.data_dir = DefaultDataDir();
   options.memory_bytes =
@@ -142,6 +144,7 @@ absl::StatusOr<NodeOptions> Understand(const std::array<RawOption, 13>& raw) {
     if (option.name == "data-dir") options.data_dir = text;
     if (option.name == "node-id") options.node_id = NodeId(text);
     if (option.name == "model-dir") options.model_dir = text;
+    if (option.name == "machine") options.machine = text;
     if (option.name == "port-file") options.port_file = text;
     if (option.name == "metrics-listen") options.metrics_listen = text;
     if (option.name == "memory") {
@@ -195,6 +198,9 @@ absl::Status NodeOptions::Validate() const {
     return Invalid(
         absl::StrCat("drain-timeout: ", absl::FormatDuration(drain_timeout), "; from 0s to 1h"));
   }
+  if (machine.size() > kMachineBytesMax) {
+    return Invalid(absl::StrCat("machine: ", machine.size(), " bytes; at most ", kMachineBytesMax));
+  }
   if (threads < 0 || threads > kThreadsMax) {
     return Invalid(absl::StrCat("threads: ", threads, "; 0 to ", kThreadsMax));
   }
@@ -205,7 +211,7 @@ absl::StatusOr<NodeCommandLine> ParseNodeCommandLine(int argc, const char* const
   CLI::App app("Holds a range of a model's layers and computes them for sessions.");
   app.footer(kFooter);
   app.set_version_flag("--version", absl::StrCat("shardline-node ", std::string(kVersion)));
-  std::array<RawOption, 13> raw = RawOptions();
+  std::array<RawOption, 14> raw = RawOptions();
   for (RawOption& option : raw) {
     app.add_option("--" + option.name, option.text, option.help)
         ->envname(EnvironmentName(option.name));

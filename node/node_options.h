@@ -23,6 +23,9 @@ struct NodeOptions {
   std::string model_dir;      // Empty: only the paths that the coordinator names.
   uint64_t memory_bytes = 0;  // For weights, KV and scratch.
   int32_t threads = 0;        // 0: as many as the process may use.
+  // Nodes of one machine share its cores and its memory's bandwidth; a socket or a device that
+  // shares neither may have a name of its own. Empty: this machine's.
+  std::string machine;
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;
   std::string port_file;       // Gets the bound address, for scripts.

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "base/shard_cost.h"
 #include "node/exec/executor.h"
 
 namespace shardline {
@@ -46,6 +47,7 @@ struct LoadedShard {
   int32_t context_tokens_max = 0;
   uint64_t memory_bytes = 0;  // Weights and KV.
   uint64_t tensor_bytes = 0;  // Of the model file: what progress counted up to.
+  ShardCost cost;             // Of its jobs, measured.
   std::shared_ptr<DeviceExecutor> executor;
 };
 

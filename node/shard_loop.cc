@@ -150,6 +150,13 @@ void ShardLoop::OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t seque
   link->Ack(sequence);
 }
 
+void ShardLoop::OnPlan(const std::shared_ptr<LinkHandle>& link) {
+  const std::vector<BundleRow> rows = link->TakePlan();
+  if (!Stands(link)) return;
+  stage_.OnPlan(link->peer(), rows, around_.clock->Now());
+  Drain();
+}
+
 void ShardLoop::OnLinkClosed(const std::shared_ptr<LinkHandle>& link) {
   if (Stands(link)) links_in_.erase(link->peer());
 }
@@ -260,6 +267,10 @@ void ShardLoop::CarryOut(StageActions actions) {
   for (const Refusal& refusal : actions.refusals) SendRefusal(refusal);
   for (const Inspect& inspect : actions.inspects) LinkTo(inspect.to).Inspect(inspect.rows);
   for (const RouteStage& stage : actions.redials) LinkTo(stage).Dial();
+  for (const Announcement& plan : actions.plans) {
+    const auto link = links_out_.find(plan.to.peer());
+    if (link != links_out_.end()) link->second->SendPlan(plan.rows);
+  }
 }
 
 void ShardLoop::CarryOut(HeadActions actions) {

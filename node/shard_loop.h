@@ -83,6 +83,7 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   void OnLinkOpened(std::shared_ptr<LinkHandle> link);
   void OnInspect(const std::shared_ptr<LinkHandle>& link, const std::vector<InspectRow>& rows);
   void OnBundle(const std::shared_ptr<LinkHandle>& link, uint64_t sequence, StageBundle bundle);
+  void OnPlan(const std::shared_ptr<LinkHandle>& link);
   void OnLinkClosed(const std::shared_ptr<LinkHandle>& link);
   void OnRun(RunRequest request, std::shared_ptr<RunStream> stream);
   void OnRunClosed(const AttemptKey& key, const std::shared_ptr<RunStream>& stream);

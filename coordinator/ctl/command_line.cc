@@ -50,6 +50,8 @@ struct Parsing {
   std::string drain_deadline = "30s";
   bool drain_force = false;
   bool drain_detach = false;
+  bool no_prefix_cache = false;
+  std::string tenant;
   std::string load_path;
   std::string load_name;
   uint32_t load_shards = 0;
@@ -114,6 +116,8 @@ void AddGenerate(CLI::App& app, Parsing& p) {
   generate->add_option("--top-logprobs", p.top_logprobs, "And those of so many alternatives");
   generate->add_flag("--logits-digest", p.logits_digest, "Report a digest of each logits row");
   generate->add_flag("--ignore-eos", p.ignore_eos, "Go on past the model's end token");
+  generate->add_flag("--no-prefix-cache", p.no_prefix_cache, "Compute the whole prompt anew");
+  generate->add_option("--tenant", p.tenant, "Whose keys and cached prefixes are used");
   generate->add_option("--deadline", p.deadline, "Longest time for the whole answer, as 90s");
   generate->add_flag("--chatml", p.command.chatml, "Wrap the prompt as one ChatML user turn");
   generate->add_option("--system", p.command.system, "System turn in front, with --chatml");
@@ -358,6 +362,8 @@ std::string Translate(Parsing& p) {
   generate.set_new_tokens_max(p.max_tokens);
   generate.set_ignore_eos(p.ignore_eos);
   generate.set_want_logits_digest(p.logits_digest);
+  generate.set_no_prefix_cache(p.no_prefix_cache);
+  generate.set_tenant(p.tenant);
   if (!p.deadline.empty()) {
     if (!absl::ParseDuration(p.deadline, &duration) || duration < absl::Milliseconds(1)) {
       return absl::StrCat("--deadline: \"", p.deadline, "\" is no duration; write 90s or 2m");

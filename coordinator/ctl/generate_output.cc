@@ -64,6 +64,7 @@ Json EndJson(const v1::GenerateEnd& end, const v1::GenerateStarted& started) {
           {"reason", ReasonText(end.reason())},
           {"text", end.text()},
           {"promptTokens", end.prompt_tokens()},
+          {"cachedTokens", end.cached_tokens()},
           {"generatedTokens", end.generated_tokens()},
           {"ttftUs", end.ttft_us()},
           {"totalUs", end.total_us()},
@@ -89,6 +90,12 @@ std::string Milliseconds(double us) {
 
 std::string Count(uint32_t count, const char* noun) {
   return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string PromptText(const v1::GenerateEnd& end) {
+  std::string text = absl::StrCat("a prompt of ", end.prompt_tokens());
+  if (end.cached_tokens() > 0) absl::StrAppend(&text, ", ", end.cached_tokens(), " of them cached");
+  return text;
 }
 
 }  // namespace
@@ -122,11 +129,11 @@ std::string EventJson(const v1::GenerateEvent& event, const v1::GenerateStarted&
 std::string StatsText(const v1::GenerateStarted& started, const v1::GenerateEnd& end) {
   const GenerateFigures figures = FiguresOf(started, end);
   if (end.generated_tokens() == 0) {
-    return absl::StrCat("no token behind a prompt of ", end.prompt_tokens(),
+    return absl::StrCat("no token behind ", PromptText(end),
                         ": the model ended its answer at once\n");
   }
-  std::string text = absl::StrCat(Count(end.generated_tokens(), "token"), " behind a prompt of ",
-                                  end.prompt_tokens(), ": ");
+  std::string text =
+      absl::StrCat(Count(end.generated_tokens(), "token"), " behind ", PromptText(end), ": ");
   if (figures.tokens_per_s > 0)
     absl::StrAppendFormat(&text, "%.1f tokens/s, ", figures.tokens_per_s);
   absl::StrAppendFormat(&text, "first token after %.0f ms\n",

@@ -23,6 +23,8 @@ struct NodeCapacity {
   double int8_ops_per_s = 0;    // Measured, all threads.
   std::string backend;          // "cpu".
   std::string device;           // For people.
+  std::string machine;          // The same for processes of one machine; empty: unknown.
+  std::vector<uint32_t> cpus;   // That the process may run on.
 };
 
 struct NodeHello {

@@ -13,6 +13,7 @@
 #include "base/id.h"
 #include "base/layer_range.h"
 #include "base/route.h"
+#include "coordinator/placement/round_cost.h"
 
 namespace shardline {
 
@@ -48,6 +49,7 @@ struct Route {
   NumericsId numerics_id;
   std::vector<RouteStage> stages;
   uint32_t kv_pages_min = 0;  // Of the stage whose pool is smallest; 0: unknown.
+  RoundChoice rounds;  // By the cost model; one in flight unless whoever hands it out says so.
 
   // For people and the ledger: "node-a:0-9,node-b:10-19".
   std::string ToString() const;

@@ -224,13 +224,13 @@ Instant RouteTable::NextWake() const {
 }
 
 absl::StatusOr<Route> RouteTable::RouteFor(const std::string& name, const RouteSuspects& avoid,
-                                           Instant now) {
-  return HandOut(name, avoid, false, now);
+                                           Instant now, uint64_t affinity) {
+  return HandOut(name, avoid, false, now, affinity);
 }
 
 absl::StatusOr<Route> RouteTable::RouteAnyway(const std::string& name, const RouteSuspects& avoid,
                                               Instant now) {
-  return HandOut(name, avoid, true, now);
+  return HandOut(name, avoid, true, now, 0);
 }
 
 RouteTable::Model* RouteTable::ModelOfNode(const NodeId& node, Shard** shard) {
@@ -266,6 +266,7 @@ void RouteTable::Start(Model& model, const Plan& plan, Instant now) {
   model.plan = plan;
   model.ranges = ShardsByRange(plan);
   model.shards.clear();
+  model.late_rings.clear();
   model.probe_number = 0;
   model.probe_at = now;
   model.probe_failure = absl::OkStatus();
@@ -309,6 +310,7 @@ void RouteTable::TakeReport(Model& model, Shard& shard, const ShardReport& repor
   shard.reason.clear();
   shard.numerics_id = report.state == ShardState::kLoaded ? report.numerics_id : NumericsId();
   shard.kv_pages = report.state == ShardState::kLoaded ? report.kv_pages : 0;
+  shard.cost = report.state == ShardState::kLoaded ? report.cost : ShardCost();
   if (report.state == ShardState::kFailed) {
     shard.kind = FailureKindOf(report.failure);
     shard.reason = std::string(report.failure.message());

@@ -45,6 +45,8 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "base/shard_cost.h"
+#include "coordinator/placement/round_cost.h"
 #include "coordinator/routing/plan.h"
 
 namespace shardline {
@@ -77,6 +79,7 @@ struct ShardReport {
   uint64_t bytes_total = 0;
   NumericsId numerics_id;  // When loaded.
   uint32_t kv_pages = 0;   // When loaded.
+  ShardCost cost;          // When loaded.
   absl::Status failure;    // When failed.
 };
 
@@ -168,19 +171,25 @@ class RouteTable {
   Instant NextWake() const;
 
   // A route of a ready model; an empty name means the only one in service. Of each range it takes
-  // the shard that was handed out least recently, around suspected links where it can. Never a
-  // node life in `avoid`; a link in `avoid` only if it counts as sound again (a link the table has
-  // not heard of becomes suspected by this call).
+  // the shard that was handed out least recently, around suspected links where it can; rather the
+  // one that the last route of the same affinity took (0: none), as long as the others of its range
+  // have not fallen too far behind. Never a node life in `avoid`; a link in `avoid` only if it
+  // counts as sound again (a link the table has not heard of becomes suspected by this call).
   // NotFound: no such model. A model that is not ready fails with its lost node's kind (or
   // kOverloaded while it loads), naming the missing layers and their nodes; kOverloaded, naming
   // what is missing, when the suspects leave no ring. Both with retry_after.
-  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid, Instant now);
+  absl::StatusOr<Route> RouteFor(const std::string& model, const RouteSuspects& avoid, Instant now,
+                                 uint64_t affinity = 0);
   // The same, but where the suspects leave no choice the route has as few of them as can be, nodes
   // before links: the caller knows for how long a suspicion is worth waiting.
   absl::StatusOr<Route> RouteAnyway(const std::string& model, const RouteSuspects& avoid,
                                     Instant now);
   // Why `model` is not ready, as RouteFor says it; OK if it is.
   absl::Status WhyNotReady(const std::string& model, Instant now) const;
+
+  // What the nodes have said about the route's stages; of their machines nothing is known here.
+  // Empty when one of them is not what it was.
+  std::vector<StageCost> CostsOf(const Route& route) const;
 
   std::vector<ModelView> List(Instant now) const;
   // One line each, in numbers: "qwen3: layers 10-19 on node-b: heartbeat lost 1.2 s ago",
@@ -200,9 +209,11 @@ class RouteTable {
     uint64_t bytes_total = 0;
     NumericsId numerics_id;  // When loaded, or failed for computing otherwise.
     uint32_t kv_pages = 0;   // When loaded.
+    ShardCost cost;          // When loaded.
     bool proven = false;
     int probes_failed = 0;                  // In a row, while unproven.
     uint64_t handed_out = 0;                // The number of the last route through it.
+    uint32_t lead = 0;                      // Routes more than the shard of its range with fewest.
     FailureKind kind = FailureKind::kNone;  // When failed or lost.
     std::string reason;
     Instant since;
@@ -225,6 +236,8 @@ class RouteTable {
     Instant link_replan_at;     // Not asked for a link's sake before.
     std::set<StagePeer> unfit;  // Lives that failed to load a shard.
     Instant since;
+    // Affinity and ring of late routes, each in the place that its affinity gives it.
+    std::vector<std::pair<uint64_t, std::vector<size_t>>> late_rings;
   };
   using Link = std::pair<NodeId, NodeId>;
   // Kept for a while when it is sound again, so that an older suspicion does not count anew.
@@ -263,9 +276,12 @@ class RouteTable {
 
   // Rings and links (route_table_rings.cc).
   absl::StatusOr<Route> HandOut(const std::string& model, const RouteSuspects& avoid, bool anyway,
-                                Instant now);
+                                Instant now, uint64_t affinity);
   std::optional<std::vector<size_t>> ServingRing(const Model& model, const RouteSuspects& avoid,
-                                                 bool anyway) const;
+                                                 bool anyway, uint64_t affinity) const;
+  // The shard of the range that has served the affinity last, if it may go on to.
+  std::optional<size_t> LateShard(const Model& model, size_t range, uint64_t affinity) const;
+  static void Remember(Model& model, const std::vector<size_t>& ring, uint64_t affinity);
   std::optional<std::vector<size_t>> ProbeRing(const Model& model, Instant now) const;
   bool HasSoundRing(const Model& model) const;
   bool IsSuspected(const Link& link) const;

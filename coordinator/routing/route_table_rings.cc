@@ -15,6 +15,10 @@ constexpr uint64_t kForbiddenLinkCost = 1'000 * kSuspectedLinkCost;
 constexpr uint64_t kSuspectedNodeCost = 1'000 * kForbiddenLinkCost;
 constexpr uint64_t kUnprovenCost = 1'000;
 
+// Rings remembered for their affinity, and how many routes a shard may be ahead for its sake.
+constexpr size_t kLateRings = 1024;
+constexpr uint32_t kLeadMax = 8;
+
 // The ring as positions in `candidates`, back as shards.
 std::optional<std::vector<size_t>> Named(const std::vector<std::vector<size_t>>& candidates,
                                          std::optional<std::vector<size_t>> ring) {
@@ -26,23 +30,62 @@ std::optional<std::vector<size_t>> Named(const std::vector<std::vector<size_t>>&
 }  // namespace
 
 absl::StatusOr<Route> RouteTable::HandOut(const std::string& asked, const RouteSuspects& avoid,
-                                          bool anyway, Instant now) {
+                                          bool anyway, Instant now, uint64_t affinity) {
   SL_ASSIGN_OR_RETURN(const std::string name, NameOf(asked));
   Model& model = models_.at(name);
   if (model.state != ModelState::kReady) return WhyNotReady(name, now);
   for (const RouteSuspects::Link& link : avoid.links) {
     if (!links_.contains({link.from, link.to})) OnLinkSuspected(link.from, link.to, now);
   }
-  const std::optional<std::vector<size_t>> ring = ServingRing(model, avoid, anyway);
+  const std::optional<std::vector<size_t>> ring = ServingRing(model, avoid, anyway, affinity);
   if (!ring.has_value()) return NoRing(model, avoid);
   ++routes_;
   for (const size_t index : *ring) model.shards[index].handed_out = routes_;
+  Remember(model, *ring, affinity);
   return MakeRoute(model, *ring);
 }
 
+std::vector<StageCost> RouteTable::CostsOf(const Route& route) const {
+  std::vector<StageCost> costs;
+  auto model = models_.find(route.model);
+  if (model == models_.end()) return {};
+  for (const RouteStage& stage : route.stages) {
+    const std::vector<Shard>& shards = model->second.shards;
+    auto shard = std::find_if(shards.begin(), shards.end(), [&stage](const Shard& each) {
+      return each.planned.node == stage.node && each.incarnation == stage.incarnation;
+    });
+    if (shard == shards.end()) return {};
+    costs.push_back({.cost = shard->cost, .weight_bytes = shard->planned.bytes});
+  }
+  return costs;
+}
+
+std::optional<size_t> RouteTable::LateShard(const Model& model, size_t range,
+                                            uint64_t affinity) const {
+  if (affinity == 0 || model.late_rings.empty()) return std::nullopt;
+  const auto& [late, ring] = model.late_rings[affinity % kLateRings];
+  if (late != affinity || model.shards[ring[range]].lead >= kLeadMax) return std::nullopt;
+  return ring[range];
+}
+
+void RouteTable::Remember(Model& model, const std::vector<size_t>& ring, uint64_t affinity) {
+  for (size_t r = 0; r < ring.size(); ++r) {
+    uint32_t least = ++model.shards[ring[r]].lead;
+    for (const size_t index : model.ranges[r]) {
+      if (Serves(model.shards[index])) least = std::min(least, model.shards[index].lead);
+    }
+    for (const size_t index : model.ranges[r]) {
+      model.shards[index].lead -= std::min(least, model.shards[index].lead);
+    }
+  }
+  if (affinity == 0) return;
+  model.late_rings.resize(kLateRings);
+  model.late_rings[affinity % kLateRings] = {affinity, ring};
+}
+
 std::optional<std::vector<size_t>> RouteTable::ServingRing(const Model& model,
-                                                           const RouteSuspects& avoid,
-                                                           bool anyway) const {
+                                                           const RouteSuspects& avoid, bool anyway,
+                                                           uint64_t affinity) const {
   const auto is_suspect = [&avoid](const Shard& shard) {
     const StagePeer life{shard.planned.node, shard.incarnation};
     return std::find(avoid.nodes.begin(), avoid.nodes.end(), life) != avoid.nodes.end();
@@ -58,6 +101,10 @@ std::optional<std::vector<size_t>> RouteTable::ServingRing(const Model& model,
     std::stable_sort(usable.begin(), usable.end(), [&model](size_t a, size_t b) {
       return model.shards[a].handed_out < model.shards[b].handed_out;
     });
+    if (const auto late = LateShard(model, candidates.size(), affinity)) {
+      std::stable_partition(usable.begin(), usable.end(),
+                            [&late](size_t index) { return index == *late; });
+    }
     std::vector<RingShard> shards;
     for (const size_t index : usable) {
       const Shard& shard = model.shards[index];

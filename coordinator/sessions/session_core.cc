@@ -7,6 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/planted_bug.h"
+#include "base/prefix_chain.h"
+#include "base/version.h"
 
 namespace shardline {
 namespace {
@@ -89,6 +91,7 @@ void SessionCore::OnGranted(const absl::StatusOr<Admitted>& admitted, Instant no
 void SessionCore::OpenStages(Instant now) {
   opens_sent_ = tried_ = true;
   opened_.assign(route_.stages.size(), false);
+  cached_tokens_.assign(route_.stages.size(), 0);
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     shared_.actions->open.push_back({.key = *key_,
                                      .request = request_.request,
@@ -97,20 +100,40 @@ void SessionCore::OpenStages(Instant now) {
                                      .to = route_.stages[i],
                                      .tokens_max = request_.prompt_tokens + request_.new_tokens_max,
                                      .budget = deadline_ - now,
-                                     .open_seq = ++*shared_.open_seq});
+                                     .open_seq = ++*shared_.open_seq,
+                                     .delivered = ForcedPrefix()});
   }
 }
 
-void SessionCore::OnOpenReply(size_t stage, const absl::Status& status, Instant now) {
+const std::vector<int32_t>& SessionCore::ForcedPrefix() const {
+  static const std::vector<int32_t> kNone;
+  return Planted(PlantedBug::kRestartRepeatsTokens) ? kNone : delivered_;
+}
+
+// The shortest stage decides: the others compute again what it lacks.
+uint32_t SessionCore::CachedTokens() const {
+  const auto [least, most] = std::minmax_element(cached_tokens_.begin(), cached_tokens_.end());
+  const bool planted = Planted(PlantedBug::kPrefixLongerThanHit);
+  const auto prefix = static_cast<int64_t>(request_.prompt_tokens + ForcedPrefix().size());
+  const auto pages = static_cast<uint32_t>(PrefixPagesToFind(prefix, kPageTokens));
+  return std::min((planted ? *most : *least) / kPageTokens, pages) * kPageTokens;
+}
+
+void SessionCore::OnOpenReply(size_t stage, const absl::StatusOr<OpenResult>& reply, Instant now) {
   if (phase_ != Phase::kOpening || ending_) return;
   SL_CHECK(stage < opened_.size());
   OnTick(now);
   if (phase_ != Phase::kOpening || ending_) return;
-  if (status.ok()) {
-    opened_[stage] = true;
-    if (std::find(opened_.begin(), opened_.end(), false) == opened_.end()) StartRun(now);
+  if (!reply.ok()) {
+    OnOpenRefused(stage, reply.status(), now);
     return;
   }
+  opened_[stage] = true;
+  cached_tokens_[stage] = reply->cached_tokens;
+  if (std::find(opened_.begin(), opened_.end(), false) == opened_.end()) StartRun(now);
+}
+
+void SessionCore::OnOpenRefused(size_t stage, const absl::Status& status, Instant now) {
   const RouteStage& from = route_.stages[stage];
   FailureDetail detail = FailureDetailOf(status);
   if (IsConnectionLoss(status)) detail.kind = FailureKind::kStreamReset;
@@ -136,6 +159,7 @@ void SessionCore::StartRun(Instant now) {
   run_out_ = ran_ = true;
   full_ = RouteSuspects();
   if (shared_.queue->Tries(request_.request)) shared_.queue->OnAdmitted(request_.request, now);
+  run_cached_tokens_ = CachedTokens();
   if (!started_sent_) {
     started_sent_ = true;
     shared_.actions->started.push_back(
@@ -150,12 +174,13 @@ void SessionCore::StartRun(Instant now) {
                                           .reason = failure_,
                                           .attempt = attempts_});
   }
-  const bool prefix = !Planted(PlantedBug::kRestartRepeatsTokens);
   shared_.actions->run.push_back({.key = *key_,
                                   .request = request_.request,
                                   .head = route_.stages.front(),
-                                  .delivered = prefix ? delivered_ : std::vector<int32_t>(),
-                                  .budget = deadline_ - now});
+                                  .rounds = route_.rounds,
+                                  .delivered = ForcedPrefix(),
+                                  .budget = deadline_ - now,
+                                  .cached_tokens = run_cached_tokens_});
 }
 
 void SessionCore::OnToken(uint32_t index, int32_t token, Instant now) {
@@ -216,6 +241,7 @@ void SessionCore::OnRunEnd(const RunResult& result, Instant now) {
   const RunTimings& timings = result.timings;
   shared_.stats->head_queue_seconds.Observe(absl::ToDoubleSeconds(timings.queued));
   shared_.stats->gap_rounds.Observe(static_cast<double>(timings.rounds_between_max));
+  result_.cached_tokens = std::min(run_cached_tokens_, request_.prompt_tokens);
   End(Ending{.outcome = SessionOutcome::kCompleted, .status = absl::OkStatus()}, now);
 }
 

@@ -82,7 +82,7 @@ class SessionCore {
   // Not for an admission that neither grants nor ends: SessionsCore attaches that call elsewhere.
   void OnGranted(const absl::StatusOr<Admitted>& admitted, Instant now);
   // Of the current attempt.
-  void OnOpenReply(size_t stage, const absl::Status& status, Instant now);
+  void OnOpenReply(size_t stage, const absl::StatusOr<OpenResult>& reply, Instant now);
   void OnToken(uint32_t index, int32_t token, Instant now);
   void OnRunEnd(const RunResult& result, Instant now);
   void OnRunFailed(const absl::Status& status, Instant now);
@@ -161,6 +161,10 @@ class SessionCore {
   absl::Status Refusal(const Route& route);
 
   void OpenStages(Instant now);
+  void OnOpenRefused(size_t stage, const absl::Status& status, Instant now);
+  // Of the prompt and what is delivered: what every stage has, if their answers can be true.
+  uint32_t CachedTokens() const;
+  const std::vector<int32_t>& ForcedPrefix() const;
   void StartRun(Instant now);
   void Replay(const Admitted& admitted, Instant now);
   absl::Status ReplayTokens(const Admitted& admitted, Instant now);
@@ -206,11 +210,13 @@ class SessionCore {
   uint32_t attempts_without_room_ = 0;  // Of attempts_: these do not count as tries.
   bool tried_ = false;                  // Some attempt was opened, or has waited its turn.
   bool opens_sent_ = false;
-  bool closed_ = false;       // Its stages were fenced.
-  std::vector<bool> opened_;  // Stages that have granted their open.
-  bool run_out_ = false;      // The head runs, as far as we know.
-  bool ran_ = false;          // Its head was told to run.
-  absl::Status suspicion_;    // What the head said, while a culprit is looked for.
+  bool closed_ = false;                  // Its stages were fenced.
+  std::vector<bool> opened_;             // Stages that have granted their open,
+  std::vector<uint32_t> cached_tokens_;  // and what each of them has of the prefix.
+  uint32_t run_cached_tokens_ = 0;       // What the head was told of it.
+  bool run_out_ = false;                 // The head runs, as far as we know.
+  bool ran_ = false;                     // Its head was told to run.
+  absl::Status suspicion_;               // What the head said, while a culprit is looked for.
   RunResult result_;
 
   // What earlier attempts have taught.

@@ -39,7 +39,8 @@ void SessionCore::AskForRouteWithout(const RouteSuspects& avoid) {
   const bool remembers = !Planted(PlantedBug::kRestartForgetsSuspects);
   shared_.actions->find_route.push_back({.request = request_.request,
                                          .model = request_.model,
-                                         .avoid = remembers ? avoid : RouteSuspects()});
+                                         .avoid = remembers ? avoid : RouteSuspects(),
+                                         .affinity = request_.affinity});
 }
 
 void SessionCore::OnRoute(const absl::StatusOr<Route>& route, Instant now) {

@@ -44,12 +44,19 @@ struct SessionRequest {
   absl::Duration budget;        // Until its deadline, which no attempt renews.
   SessionIdentity identity;
   std::vector<int32_t> tokens_held;  // What a client that comes back has already.
+  uint64_t affinity = 0;             // The same for prompts that begin alike; 0: none.
+};
+
+// A stage's answer to its open.
+struct OpenResult {
+  uint32_t cached_tokens = 0;  // Of the first pages whose keys the open carried.
 };
 
 struct RunResult {
   FinishReason reason = FinishReason::kNone;
   uint32_t tokens = 0;  // Generated over all attempts, the stop token excluded.
   int32_t stop_token = 0;
+  uint32_t cached_tokens = 0;  // Of the prompt, which the last attempt did not have to compute.
   RunTimings timings;
 };
 
@@ -95,6 +102,7 @@ struct SessionsActions {
     RequestId request;
     std::string model;
     RouteSuspects avoid;
+    uint64_t affinity = 0;
   };
   // Ask the store for the next epoch; answer with OnGranted.
   struct Grant {
@@ -128,7 +136,8 @@ struct SessionsActions {
     RouteStage to;        // route.stages[stage].
     uint32_t tokens_max;  // Prompt plus generation.
     absl::Duration budget;
-    uint64_t open_seq;  // Rising over all opens; see LiveAttempts.
+    uint64_t open_seq;               // Rising over all opens; see LiveAttempts.
+    std::vector<int32_t> delivered;  // As of Run: behind the prompt in what may be cached.
   };
   // Another call listens from here on; the older one, if it still does, ends with kCancelled.
   struct Rebind {
@@ -158,8 +167,10 @@ struct SessionsActions {
     AttemptKey key;
     RequestId request;
     RouteStage head;
+    RoundChoice rounds;              // Of its route.
     std::vector<int32_t> delivered;  // The forced prefix.
     absl::Duration budget;
+    uint32_t cached_tokens = 0;  // Of prompt and delivered, which every stage has; whole pages.
   };
   // A token for the client: that of the event just taken, or an older one for a newer client.
   struct Deliver {

@@ -118,11 +118,11 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<Admitted>& 
   GiveTurns(now);
 }
 
-void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage, const absl::Status& status,
-                               Instant now) {
+void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage,
+                               const absl::StatusOr<OpenResult>& reply, Instant now) {
   SessionCore* session = Current(key);
   if (session == nullptr) return;
-  session->OnOpenReply(stage, status, now);
+  session->OnOpenReply(stage, reply, now);
   Settle(session->request().request);
   GiveTurns(now);
 }

@@ -49,7 +49,8 @@ class SessionsCore {
   // A model became ready, or a route of one changed: who waits asks again.
   void OnRoutesChanged(Instant now);
   void OnGranted(RequestId request, const absl::StatusOr<Admitted>& admitted, Instant now);
-  void OnOpenReply(const AttemptKey& key, size_t stage, const absl::Status& status, Instant now);
+  void OnOpenReply(const AttemptKey& key, size_t stage, const absl::StatusOr<OpenResult>& reply,
+                   Instant now);
   void OnToken(const AttemptKey& key, uint32_t index, int32_t token, Instant now);
   void OnRunEnd(const AttemptKey& key, const RunResult& result, Instant now);
   void OnRunFailed(const AttemptKey& key, const absl::Status& status, Instant now);

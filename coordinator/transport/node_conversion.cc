@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kTextBytesMax = 256;
 constexpr size_t kPeersMax = 256;
+constexpr int kCpusMax = 65'536;
 
 absl::Status CheckText(const std::string& text, const char* field) {
   if (text.size() <= kTextBytesMax) return absl::OkStatus();
@@ -31,7 +32,9 @@ NodeCapacity FromProto(const v1::NodeCapacity& capacity) {
           .read_bytes_per_s = Rate(capacity.read_bytes_per_s()),
           .int8_ops_per_s = Rate(capacity.int8_ops_per_s()),
           .backend = capacity.backend(),
-          .device = capacity.device()};
+          .device = capacity.device(),
+          .machine = capacity.machine(),
+          .cpus = {capacity.cpus().begin(), capacity.cpus().end()}};
 }
 
 }  // namespace
@@ -46,9 +49,15 @@ absl::StatusOr<NodeHello> FromProto(const v1::NodeHello& hello) {
        {std::pair(&hello.version(), "version"), std::pair(&hello.address(), "address"),
         std::pair(&hello.boot_id(), "boot_id"),
         std::pair(&hello.capacity().backend(), "capacity.backend"),
-        std::pair(&hello.capacity().device(), "capacity.device")}) {
+        std::pair(&hello.capacity().device(), "capacity.device"),
+        std::pair(&hello.capacity().machine(), "capacity.machine")}) {
     const absl::Status status = CheckText(*text, field);
     if (!status.ok()) return status;
+  }
+  if (hello.capacity().cpus_size() > kCpusMax) {
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("hello: capacity.cpus has ", hello.capacity().cpus_size(),
+                                    " entries, at most ", kCpusMax, " are allowed"));
   }
   if (hello.address().empty()) {
     return MakeFailure(FailureKind::kInvalidRequest, "hello: the address is empty");
@@ -90,6 +99,7 @@ std::optional<ShardReport> FromProto(const v1::ShardReport& report) {
                   .bytes_total = report.bytes_total(),
                   .numerics_id = NumericsId(report.numerics_id()),
                   .kv_pages = report.kv_pages_total(),
+                  .cost = FromProto(report.cost()),
                   .failure = {}};
   switch (report.state()) {
     case v1::SHARD_STATE_LOADING:
@@ -114,6 +124,8 @@ v1::NodeCapacity ToProto(const NodeCapacity& capacity) {
   out.set_int8_ops_per_s(capacity.int8_ops_per_s);
   out.set_backend(capacity.backend);
   out.set_device(capacity.device);
+  out.set_machine(capacity.machine);
+  out.mutable_cpus()->Assign(capacity.cpus.begin(), capacity.cpus.end());
   return out;
 }
 

@@ -31,7 +31,7 @@ HWY_INLINE void AppendRow(const AppendKvArgs& args, const SequenceSlice& slice, 
 }
 
 void AppendSlice(const AppendKvArgs& args, const SequenceSlice& slice) {
-  for (int32_t i = 0; i < slice.row_count; ++i) AppendRow(args, slice, i);
+  for (int32_t i = slice.kept_rows; i < slice.row_count; ++i) AppendRow(args, slice, i);
 }
 
 }  // namespace shardline::cpu::HWY_NAMESPACE

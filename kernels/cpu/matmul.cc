@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -161,16 +162,35 @@ class Job {
   static void Store(const MatmulPart& part, const float* acc, int64_t row, int rows,
                     int64_t panel) {
     const int64_t column = panel * kLanes;
-    const auto lanes = static_cast<int>(std::min(kLanes, part.weight->n() - column));
+    const int64_t lanes = part.weight->n() - column;
     for (int r = 0; r < rows; ++r) {
       const float* from = acc + r * kLanes;
       float* to = part.out + (row + r) * part.out_stride + column;
-      for (int lane = 0; lane < lanes; ++lane) {
-        float value = from[lane];
-        if (part.bias != nullptr) value += part.bias[column + lane];
-        to[lane] = part.accumulate ? to[lane] + value : value;
+      if (lanes < kLanes) {
+        StoreLanes(part, column, from, lanes, to);
+      } else {
+        StoreLanes(part, column, from, WholePanel(), to);
       }
     }
+  }
+
+  // A number of lanes that the compiler knows becomes vectors.
+  using WholePanel = std::integral_constant<int64_t, kLanes>;
+  template <typename Count>
+  static void StoreLanes(const MatmulPart& part, int64_t column, const float* from, Count lanes,
+                         float* to) {
+    float values[kLanes];
+    float others[kLanes];
+    std::copy_n(from, static_cast<int64_t>(lanes), values);
+    if (part.bias != nullptr) {
+      std::copy_n(part.bias + column, static_cast<int64_t>(lanes), others);
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] += others[lane];
+    }
+    if (part.accumulate) {
+      std::copy_n(to, static_cast<int64_t>(lanes), others);
+      for (int64_t lane = 0; lane < lanes; ++lane) values[lane] = others[lane] + values[lane];
+    }
+    std::copy_n(values, static_cast<int64_t>(lanes), to);
   }
 
   const MatmulArgs& args_;

@@ -27,7 +27,7 @@ void AppendRow(const AppendKvArgs& args, const SequenceSlice& slice, int32_t i) 
 
 absl::Status AppendKv(const AppendKvArgs& args, DeviceStream /*stream*/) {
   for (const SequenceSlice& slice : args.slices) {
-    for (int32_t i = 0; i < slice.row_count; ++i) AppendRow(args, slice, i);
+    for (int32_t i = slice.kept_rows; i < slice.row_count; ++i) AppendRow(args, slice, i);
   }
   return absl::OkStatus();
 }

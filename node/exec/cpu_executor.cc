@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/status_macros.h"
+#include "kernels/flush_denormals.h"
 #include "kernels/thread_pool.h"
 
 namespace shardline {
@@ -43,6 +44,14 @@ absl::Status CheckPages(const ComputeJob& job, int32_t pages_total) {
     }
   }
   return absl::OkStatus();
+}
+
+SampleResult Draw(const SampleTarget& target, std::span<float> logits) {
+  SampleResult result{.key = target.key};
+  absl::StatusOr<SampledToken> token = target.sampler->Sample(logits, target.index);
+  result.status = token.status();
+  if (token.ok()) result.tokens.push_back(*std::move(token));
+  return result;
 }
 
 }  // namespace
@@ -138,7 +147,8 @@ absl::Status CpuExecutor::RunLayers(const ComputeJob& job, ComputeDone& done) {
     slices_.push_back({.first_row = row,
                        .row_count = slice.token_count,
                        .position = slice.position,
-                       .pages = slice.pages.data()});
+                       .pages = slice.pages.data(),
+                       .kept_rows = slice.kept_rows});
     row += slice.token_count;
   }
   SL_RETURN_IF_ERROR(forward_->RunLayers(slices_, hidden->floats().data()));
@@ -148,6 +158,12 @@ absl::Status CpuExecutor::RunLayers(const ComputeJob& job, ComputeDone& done) {
   }
   done.hidden = hidden;
   return absl::OkStatus();
+}
+
+void CpuExecutor::ForEach(int64_t count, absl::FunctionRef<void(int64_t i)> body) {
+  if (pool_ != nullptr) return pool_->ParallelFor(count, body);
+  const ScopedFlushDenormals flush;  // As the pool's workers do.
+  for (int64_t i = 0; i < count; ++i) body(i);
 }
 
 absl::Status CpuExecutor::CheckFinite(const float* hidden, int32_t begin, int32_t count) const {
@@ -175,18 +191,18 @@ absl::Status CpuExecutor::RunFinish(const ComputeJob& job, ComputeDone& done) {
       return Malformed(job, absl::StrCat("no row ", target.row, " among ", rows, " to sample"));
     }
   }
+  done.samples.resize(job.samples.size());
   for (size_t begin = 0; begin < job.samples.size(); begin += kLogitsRows) {
     const size_t end = std::min(job.samples.size(), begin + kLogitsRows);
     rows_.clear();
     for (size_t i = begin; i < end; ++i) rows_.push_back(job.samples[i].row);
     SL_RETURN_IF_ERROR(forward_->Finish(job.hidden->floats().data(), rows_, logits_.data()));
-    for (size_t i = begin; i < end; ++i) {
-      const SampleTarget& target = job.samples[i];
-      absl::StatusOr<SampledToken> token = target.sampler->Sample(
-          std::span(logits_).subspan((i - begin) * vocab, vocab), target.index);
-      done.samples.push_back({.key = target.key, .status = token.status()});
-      if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
-    }
+    ForEach(static_cast<int64_t>(end - begin), [&](int64_t row) {
+      const size_t i = begin + static_cast<size_t>(row);
+      const std::span<float> logits =
+          std::span(logits_).subspan(static_cast<size_t>(row) * vocab, vocab);
+      done.samples[i] = Draw(job.samples[i], logits);
+    });
   }
   return absl::OkStatus();
 }

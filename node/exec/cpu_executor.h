@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
 #include "base/mailbox.h"
@@ -44,6 +46,8 @@ class CpuExecutor : public DeviceExecutor {
   ComputeDone Run(const ComputeJob& job);
   absl::Status RunLayers(const ComputeJob& job, ComputeDone& done);
   absl::Status RunFinish(const ComputeJob& job, ComputeDone& done);
+  // body(i) for each i below `count`, spread over the pool.
+  void ForEach(int64_t count, absl::FunctionRef<void(int64_t i)> body);
   // kNonFinite, naming the row and the layers, if rows [begin, begin + count) are not all finite.
   absl::Status CheckFinite(const float* hidden, int32_t begin, int32_t count) const;
 

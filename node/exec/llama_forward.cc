@@ -138,7 +138,8 @@ absl::Status LlamaForward::RunLayers(std::span<const SequenceSlice> slices, floa
       cut_.push_back({.first_row = rows,
                       .row_count = count,
                       .position = slice.position + done,
-                      .pages = slice.pages});
+                      .pages = slice.pages,
+                      .kept_rows = std::clamp(slice.kept_rows - done, 0, count)});
       rows += count;
       done += count;
       if (rows < options_.rows_max) continue;

@@ -1,23 +1,25 @@
 #pragma once
 
-// What the head runs next: drives every attempt from its prompt to its one end.
+// What the head runs next: drives every attempt from its prompt to its one end, round by round.
 //
-// Prompts go round the ring in chunks, a few at once and in turn between attempts, so that a live
-// stream's gap stays bounded while a long prompt fills; then one decode step at a time. Steps of
-// different attempts overlap freely. Returned rows that want logits are gathered into one finish
-// job while the device is busy with the last.
+// An attempt waits for a sampler slot (admission.h), sends its prompt in pieces and then its
+// tokens, one step after the other. A round is one bundle round the ring: the decode rows and
+// pieces that may go (round_planner.h). A lane, all attempts of one ring, has as many rounds on
+// their way as its route is worth; another begins when one is over, which is when its rows are
+// sampled, failed or ended, or those that are back are. Returned rows that want logits are
+// gathered into one finish job while the device is busy with the last.
 //
-// Promises: every attempt OnRun accepted ends exactly once, by its budget or sooner; every step
-// has a timer, and a step that does not return names the stages that may hold it. Tokens depend
-// only on prompt, parameters and index, never on how work was cut. Will never touch KV, the wire
-// or a clock. Sans-IO and not thread-safe: lives on the head's loop thread.
+// Promises: every attempt OnRun accepted ends exactly once, by its budget or sooner, and by Halt
+// even if no memory is left; every step has a timer, and a step that does not return names the
+// stages that may hold it; a failed step ends its own attempt only. Tokens depend only on prompt,
+// parameters and index, never on how work was cut. Will never touch KV, the wire or a clock.
+// Sans-IO and not thread-safe: lives on the head's loop thread.
 
 #include <cstdint>
 #include <deque>
+#include <list>
 #include <map>
-#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -26,67 +28,24 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "node/rounds/admission.h"
+#include "node/rounds/head_attempt.h"
+#include "node/rounds/head_options.h"
 #include "node/rounds/lap_times.h"
+#include "node/rounds/round_planner.h"
 #include "node/rounds/run_attempt.h"
-#include "node/stage/compute_job.h"
-#include "node/stage/stage_bundle.h"
+#include "node/rounds/sampler_slots.h"
 
 namespace shardline {
-
-struct HeadOptions {
-  NodeId node;
-  LayerRange layers;  // Of the own stage.
-  int32_t vocab_size = 0;
-  int32_t hidden_dim = 0;
-  int32_t context_tokens_max = 0;
-  int32_t chunk_tokens_max = 64;   // Largest prefill chunk.
-  int32_t chunks_in_flight = 2;    // Of one attempt. REQUIRES: <= kStepsInFlightMax.
-  int32_t prefill_chunks_max = 4;  // Of all attempts; bounds what a decode step waits behind.
-  size_t attempts_max = 64;
-  size_t bundle_rows_max = 256;  // As StageOptions.
-  size_t samples_max = 64;       // Rows of one finish job.
-  // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
-  // largest while too few laps are known), and as much again for each chunk ahead of it.
-  absl::Duration step_timeout_min = absl::Seconds(2);  // Above the lease: beats know who.
-  absl::Duration step_timeout_max = absl::Seconds(5);
-  // A stage that does not know the attempt yet, since steps overtook its OPEN, gets them again
-  // after a pause; the pause doubles.
-  absl::Duration resend_pause = absl::Milliseconds(10);
-  int32_t resends_max = 6;
-  absl::Duration retry_after = absl::Seconds(1);  // Advice in kOverloaded.
-};
-
-struct HeadStats {
-  uint64_t attempts_started = 0;
-  uint64_t attempts_refused = 0;
-  uint64_t attempts_ended = 0;
-  uint64_t attempts_failed = 0;  // Of those ended.
-  uint64_t steps_sent = 0;
-  uint64_t tokens_sampled = 0;
-  uint64_t returns_ignored = 0;  // Copies, or of attempts that ended.
-  uint64_t failures_ignored = 0;
-  uint64_t step_timeouts = 0;
-  uint64_t steps_resent = 0;  // To stages that did not know the attempt yet.
-};
-
-// To be carried out in this order.
-struct HeadActions {
-  std::vector<ComputeJob> jobs;    // 1. kFinish.
-  std::vector<StageBundle> steps;  // 2. To the own StageCore::OnBundle, from the own head.
-  std::vector<TokenOut> tokens;    // 3. To the attempts' streams, before
-  std::vector<AttemptEnd> ends;    // 4. their ends.
-
-  bool empty() const { return jobs.empty() && steps.empty() && tokens.empty() && ends.empty(); }
-};
 
 class HeadCore {
  public:
   // REQUIRES: options are complete.
   explicit HeadCore(HeadOptions options);
 
-  // Starts an attempt. Refused, and then without an end: kInvalidRequest naming the field,
-  // kStepConflict if it already runs, kDeadlineExceeded, kOverloaded with retry_after, or the
-  // reason of a Halt.
+  // Starts an attempt, or lets it wait for a slot. Refused, and then without an end:
+  // kInvalidRequest naming the field, kStepConflict if it already runs, kDeadlineExceeded,
+  // kOverloaded with retry_after if too many wait or the head drains, or the reason of a Halt.
   absl::Status OnRun(RunAttempt run, Instant now);
 
   // The hidden state of steps, back from the last stage.
@@ -110,7 +69,14 @@ class HeadCore {
   // Deadlines and step timers.
   void OnTick(Instant now);
 
-  // Ends every attempt at once with `reason` and refuses new ones with it. REQUIRES: not OK.
+  // Refuses new attempts from now on; those that wait or run go on until `deadline`, and what is
+  // left then halts with `reason`. REQUIRES: not OK.
+  void Drain(const absl::Status& reason, Instant deadline, Instant now);
+  // Drain or Halt was called, and nobody is left.
+  bool drained() const { return (drain_.has_value() || !halted_.ok()) && attempts_.empty(); }
+
+  // Ends every attempt at once with `reason` and refuses new ones with it. Needs no memory, and
+  // neither does TakeActions after it. REQUIRES: not OK.
   void Halt(const absl::Status& reason, Instant now);
 
   HeadActions TakeActions();
@@ -120,85 +86,103 @@ class HeadCore {
 
   const HeadOptions& options() const { return options_; }
   const HeadStats& stats() const { return stats_; }
+  // Those that wait for a slot included.
   size_t attempts_running() const { return attempts_.size(); }
+  size_t attempts_queued() const { return admission_.queued_count(); }
+  size_t rounds_in_flight() const;
 
  private:
-  // A step on its way round the ring.
-  struct Flight {
-    Instant sent;
-    int32_t position = 0;
-    int32_t token_count = 0;
-    bool wants_logits = false;
-    bool is_prefill = false;
-    bool own_layers_done = false;
-    int32_t chunks_ahead = 0;  // Prefill chunks in the ring when it was sent.
-  };
+  // Ordered, so that actions come out in one order.
+  using Attempts = std::map<AttemptKey, HeadAttempt>;
 
-  struct Attempt {
-    RunAttempt run;
-    std::vector<int32_t> prefix;  // Prompt, then delivered tokens.
-    std::shared_ptr<Sampler> sampler;
-    Instant started;
-    Instant deadline;
-    Instant progress;          // Last time a step was sent or came back.
-    int32_t tokens_limit = 0;  // Rows of KV it may use.
-    int32_t sent = 0;          // Tokens sent into the ring.
-    uint64_t step_next = 0;
-    uint32_t generated = 0;  // Delivered ones included.
-    std::map<StepIndex, Flight> flights;
-    int32_t resends = 0;
-    std::optional<Instant> resend_at;    // The steps in flight go again.
-    StepIndex resent_below;              // Steps that went more than once.
-    std::optional<StepIndex> finishing;  // The step whose token is being drawn.
-    bool finish_is_decode = false;       // Its lap counts as decode.
-    std::optional<Instant> first_token;
-    Instant last_token;
-    RunTimings timings;
-  };
-
-  // A row that waits for a finish job.
+  // Rows of one step that wait for a finish job.
   struct Finish {
     StepKey key;
+    SamplerLease lease;
     BufferRef hidden;
     int64_t row = 0;
+    int32_t row_count = 1;
+  };
+  // A step that the device draws tokens for.
+  struct Drawn {
+    StepKey key;
+    SamplerLease lease;
+  };
+  struct Draining {
+    absl::Status reason;
+    Instant deadline;
   };
 
-  // Ordered, so that actions come out in one order.
-  using Attempts = std::map<AttemptKey, Attempt>;
-
+  // Beginning, ending, timers: head_run.cc.
   absl::Status CheckRun(const RunAttempt& run) const;
+  absl::Status Judge(const RunAttempt& run) const;
+  Attempts::iterator Begin(RunAttempt run, Instant now);
+  void FillIn(HeadAttempt& attempt, RunAttempt run, Instant now) const;
+  void FindLane(HeadAttempt& attempt);
+  void Admit(Instant now);
+  void End(Attempts::iterator it, const absl::Status& status,
+           FinishReason reason = FinishReason::kNone, int32_t stop_token = -1);
+  void LeaveLane(HeadAttempt& attempt);
+  void TellAndGoOn(HeadAttempt& attempt, const RowFailure& failure, Instant now);
   void EndOverdue(Instant now);
-  absl::Duration TimeoutOf(const Attempt& attempt) const;
-  Instant WakeOf(const Attempt& attempt) const;
-  bool SendsAgain(Attempt& attempt, const RowFailure& failure, Instant now);
-  void SendAgain(Instant now);
-  absl::Status TimedOut(const Attempt& attempt) const;
+  absl::Duration TimeoutOf(const HeadAttempt& attempt) const;
+  Instant WakeOf(const HeadAttempt& attempt) const;
+  bool SendsAgain(HeadAttempt& attempt, const RowFailure& failure, Instant now);
+  absl::Status TimedOut(const HeadAttempt& attempt) const;
   absl::Status Fail(FailureKind kind, const AttemptKey& key, const std::string& message,
                     bool blame_self = false) const;
-  void End(Attempts::iterator it, absl::Status status, FinishReason reason = FinishReason::kNone,
-           int32_t stop_token = -1);
+  absl::Status FailOrSpare(FailureKind kind, const AttemptKey& key, const char* message) const;
 
-  void SendStep(Attempt& attempt, std::span<const int32_t> tokens, bool wants_logits,
-                bool is_prefill, Instant now);
-  void PutStep(const StepKey& key, std::span<const int32_t> tokens, const Flight& flight,
-               absl::Duration budget);
-  void SendChunk(Attempt& attempt, Instant now);
-  void SendChunks(Instant now);
+  // Composing and sending rounds: head_rounds.cc.
+  // Whatever may go on goes on; to be called at the end of every event.
+  void Advance(Instant now);
+  bool BeginRound(HeadLane& lane, Instant now);
+  RoundPlan Compose(const HeadLane& lane);
+  void ViewFilling(const HeadLane& lane);
+  // The one place that every round goes through.
+  void Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now);
+  void SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight flight, StageBundle& bundle);
+  void SendAgain(Instant now);
+  static PrefixKey TakePrefixKey(HeadAttempt& attempt, int32_t position);
+  static void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
+  // A step left its round: it is back, drawn from, or its attempt ended.
+  void LeaveRing(HeadLane& lane, const HeadFlight& flight);
+  void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
+  static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
+  void EndIfOver(HeadLane& lane, const HeadRound& round);
+
+  // Sampling and results: head_finish.cc.
+  void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);
   void StartFinish();
-  void TakeResult(const StepKey& key, SampleResult result, absl::Duration compute_time,
+  std::vector<Finish> PickFinishes();
+  BufferRef Gather(std::vector<Finish>& picked) const;
+  bool Stands(const StepKey& key, const SamplerLease& lease) const;
+  void TakeResult(const Drawn& drawn, SampleResult result, absl::Duration compute_time,
                   Instant now);
-  void FlushSteps();
+  bool TakeTokens(Attempts::iterator it, const HeadFlight& flight, std::vector<SampledToken> tokens,
+                  Instant now);
+  bool TakeToken(Attempts::iterator it, SampledToken token, Instant now);
 
   const HeadOptions options_;
+  std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.
   Attempts attempts_;
-  std::deque<AttemptKey> filling_;  // Attempts with prompt left to send, in turn.
+  HeadLanes lanes_;
+  SlotAdmission admission_;
+  SamplerSlots slots_;
   LapTimes lap_times_;
-  int32_t chunks_in_flight_ = 0;  // Prefill steps in the ring, of all attempts.
+  uint64_t lap_walk_ = 0;  // The round that the last lap was taken of.
+  uint64_t lane_next_ = 1;
+  uint64_t walk_next_ = 1;
+  int32_t piece_rounds_ = 0;  // Rounds with pieces in flight, of all lanes.
   std::deque<Finish> finishes_;
-  std::optional<uint64_t> finish_job_;  // The one the device has.
-  std::vector<StepKey> finish_keys_;    // Its rows.
+  std::optional<uint64_t> finish_job_;  // The one the device has,
+  std::vector<Drawn> drawn_;            // and its steps.
   uint64_t job_id_next_ = 1;
-  StageBundle outgoing_;  // Steps of the current event.
+  std::vector<ReadyRow> ready_view_;  // Scratch.
+  std::vector<FillingPrompt> filling_view_;
+  std::vector<const std::list<HeadAttempt*>*> turns_;
+  std::vector<std::list<HeadAttempt*>::const_iterator> next_in_turn_;
+  std::optional<Draining> drain_;
   absl::Status halted_;
   HeadStats stats_;
   HeadActions actions_;

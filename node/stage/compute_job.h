@@ -20,6 +20,8 @@ struct JobSlice {
   StepKey key;
   int32_t position = 0;  // Absolute position of the first token: the committed length.
   int32_t token_count = 0;
+  int32_t kept_rows = 0;       // The first ones, whose keys and values the pages hold already: they
+                               // are computed, and not written.
   std::vector<int32_t> pages;  // Page table; covers position + token_count.
 };
 
@@ -35,7 +37,8 @@ struct SampleTarget {
   uint64_t index = 0;                // Which generated token of the session is drawn.
   std::vector<int32_t> drafts;       // Guesses at what is drawn, each in a row of its own behind
                                      // `row`: drawing goes on as long as they are right.
-  std::shared_ptr<Sampler> sampler;  // The device thread uses it until the job is done.
+  std::shared_ptr<Sampler> sampler;  // No other target's. The device uses it until the job is
+                                     // done, from any of its threads.
 };
 
 struct ComputeJob {

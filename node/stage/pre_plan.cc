@@ -3,9 +3,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "base/failure.h"
 #include "base/log.h"
 #include "base/planted_bug.h"
-#include "base/status_macros.h"
 
 namespace shardline {
 
@@ -17,10 +18,13 @@ void PrePlan::DropAll() {
 }
 
 absl::Status PrePlan::Stage(const RoundPlan& plan) {
-  if (staged_) Drop("another round is staged");
+  if (staged_) {
+    ++stats_.dropped;
+    DropAll();
+  }
   for (RoundResource* resource : resources_) {
     if (absl::Status status = resource->Stage(plan); !status.ok()) {
-      ++stats_.refused;
+      ++stats_.unstaged;
       DropAll();
       return status;
     }
@@ -39,27 +43,35 @@ bool PrePlan::Dispatch(const RoundPlan& plan) {
     DropAll();
     return false;
   }
-  for (RoundResource* resource : resources_) {
-    if (const absl::Status status = resource->Promote(plan); !status.ok()) {
-      ++stats_.refused;
-      LogWarning("staged round refused", {{"resource", std::string(resource->name())},
-                                          {"round", plan.ToString()},
-                                          {"reason", std::string(status.message())}});
-      DropAll();
-      return false;
-    }
+  for (const RoundResource* resource : resources_) {
+    const absl::Status status = resource->Check(plan);
+    if (status.ok()) continue;
+    ++stats_.refused;
+    LogWarning("staged round refused", {{"resource", std::string(resource->name())},
+                                        {"round", plan.ToString()},
+                                        {"reason", std::string(status.message())}});
+    DropAll();
+    return false;
   }
+  for (RoundResource* resource : resources_) resource->Promote();
   staged_.reset();
   ++stats_.promoted;
   return true;
 }
 
 void PrePlan::Drop(std::string_view reason) {
-  if (!staged_) return;
+  if (!staged_ || Planted(PlantedBug::kStageSurvivesFailure)) return;
   ++stats_.dropped;
   LogDebug("staged round dropped",
            {{"staged", staged_->ToString()}, {"reason", std::string(reason)}});
   DropAll();
+}
+
+absl::Status CheckStaged(const std::optional<RoundPlan>& staged, const RoundPlan& plan) {
+  if (Planted(PlantedBug::kPromotesWhateverIsStaged) && staged) return absl::OkStatus();
+  if (staged && staged->SameWork(plan)) return absl::OkStatus();
+  return MakeFailure(FailureKind::kStepConflict,
+                     absl::StrCat("staged is ", staged ? staged->ToString() : "nothing"));
 }
 
 }  // namespace shardline

@@ -48,12 +48,13 @@ void StageCore::StartJobs(Instant now) {
   while (running_.size() < options_.jobs_in_flight_max && !waiting_.empty()) {
     FailExpiredRows(now);
     std::vector<PendingRow> rows = PickRows();
-    if (rows.empty()) return;
+    if (rows.empty()) break;
     ComputeJob job = BuildJob(rows);
     ++stats_.jobs;
     running_.emplace(job.id, std::move(rows));
     actions_.jobs.push_back(std::move(job));
   }
+  AnnounceJob();
 }
 
 // The budget is asked again here: the row may have waited, or the machine slept.
@@ -69,22 +70,23 @@ void StageCore::FailExpiredRows(Instant now) {
   }
 }
 
-// Rows in order of arrival up to job_tokens_max, at most one step of an attempt: a later step
-// reads what the earlier one writes.
+// Rows in order of arrival, of whichever bundles: the long ones up to job_tokens_max, and so many
+// tokens of short ones besides, so that a decode step waits behind one job of prompts and no more.
+// At most one step of an attempt: a later step reads what the earlier one writes.
 std::vector<StageCore::PendingRow> StageCore::PickRows() {
   std::vector<PendingRow> picked;
-  std::set<SessionId> sessions;
-  int64_t token_count = 0;
+  std::set<SessionId> sessions;  // Picked or passed over.
+  int64_t long_tokens = 0;
+  int64_t short_tokens = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const SessionId session = it->row.key.attempt.session;
-    const bool fits =
-        picked.empty() || token_count + it->row.token_count <= options_.job_tokens_max;
-    if (!fits) break;
-    if (!sessions.insert(session).second) {
+    int64_t& tokens = it->row.token_count <= kShortRowTokens ? short_tokens : long_tokens;
+    const bool fits = tokens == 0 || tokens + it->row.token_count <= options_.job_tokens_max;
+    const bool is_first = sessions.insert(it->row.key.attempt.session).second;
+    if (!is_first || !fits) {
       ++it;
       continue;
     }
-    token_count += it->row.token_count;
+    tokens += it->row.token_count;
     picked.push_back(std::move(*it));
     it = waiting_.erase(it);
   }
@@ -99,6 +101,7 @@ ComputeJob StageCore::BuildJob(std::vector<PendingRow>& rows) {
     job.slices.push_back({.key = row.key,
                           .position = row.position,
                           .token_count = row.token_count,
+                          .kept_rows = kv_.KeptRows(row.key.attempt, row.position, row.token_count),
                           .pages = std::move(pending.pages)});
     job.tokens.insert(job.tokens.end(), pending.tokens.begin(), pending.tokens.end());
     inputs.push_back({.hidden = std::move(pending.hidden),
@@ -182,6 +185,7 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
     return;
   }
   if (!Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
+  PublishPages(attempt, row);
   kv_.Unpin(key);
   StepOutput output = OutputOf(attempt, pending, done, hidden_row);
   attempt.ledger.Commit(row.key.step, output);
@@ -222,17 +226,21 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .position = row.position,
                     .token_count = row.token_count,
                     .flags = row.flags,
+                    .prefix_key = row.prefix_key,
                     .compute = row.compute + done.compute_time,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
                     .chain = attempt.chain_out};
-  if (attempt.open.stage_index + 1 == attempt.open.route.size()) {
-    // Nobody needs more than the last token's hidden state.
-    output.row += row.token_count - 1;
-    output.position += row.token_count - 1;
-    output.token_count = 1;
-  }
+  TrimOutput(attempt, output);
   return output;
+}
+
+// Back at the head nobody needs more than the last token's hidden state.
+void StageCore::TrimOutput(const Attempt& attempt, StepOutput& output) const {
+  if (attempt.open.stage_index + 1 < attempt.open.route.size()) return;
+  output.row += output.token_count - 1;
+  output.position += output.token_count - 1;
+  output.token_count = 1;
 }
 
 // `from` and every later step that waits or computes are certainly not applied: they are refused
@@ -241,6 +249,7 @@ void StageCore::FailRows(Attempt& attempt, StepIndex from, const absl::Status& s
   const AttemptKey key = attempt.open.key;
   const StagePeer upstream = UpstreamOf(attempt);
   int32_t token_count = 0;
+  DropPlans("steps failed");
   const auto fails = [&](const PendingRow& pending) {
     return pending.row.key.attempt == key && pending.row.key.step >= from && !pending.discarded;
   };
@@ -274,7 +283,8 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .hop = attempt.open.stage_index + 1,
           .flags = output.flags,
           .compute = output.compute,
-          .chain = output.chain};
+          .chain = output.chain,
+          .prefix_key = output.prefix_key};
 }
 
 // While the link is in doubt the output is kept and no more: it is sent when the doubt ends.

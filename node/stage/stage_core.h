@@ -12,8 +12,9 @@
 // answer in `resume_timeout`, fails them to the head, and the coordinator begins a new epoch.
 //
 // Rows wait here while the device is busy and then run together, so that a busy stage batches by
-// itself. Sans-IO and not thread-safe: one event and `now` go in on the loop thread, then
-// TakeActions() comes out.
+// itself. What a sender announces is prepared before it comes (pre_plan.h), and the next stage is
+// told what is being computed for it. Sans-IO and not thread-safe: one event and `now` go in on the
+// loop thread, then TakeActions() comes out.
 
 #include <array>
 #include <cstdint>
@@ -36,6 +37,7 @@
 #include "node/kv/hot_kv_manager.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_bundle.h"
+#include "node/stage/stage_plan.h"
 #include "node/stage/step_ledger.h"
 
 namespace shardline {
@@ -54,7 +56,9 @@ struct StageOptions {
   size_t sessions_max = 65536;  // Fences remembered. REQUIRES: > attempts_max.
   size_t bundle_rows_max = 256;
   int32_t bundle_tokens_max = 4096;
-  int32_t job_tokens_max = 256;  // A job takes rows until here; a larger row runs alone.
+  // Of the long rows of a job; as many of short ones ride along. A larger row runs as well, but
+  // without other long ones.
+  int32_t job_tokens_max = 256;
   size_t rows_waiting_max = 4096;
   size_t jobs_in_flight_max = 1;  // The device must finish jobs in the order it got them.
   absl::Duration reclaim_grace = absl::Seconds(1);  // Past its budget an attempt is freed.
@@ -89,6 +93,10 @@ struct StageStats {
   uint64_t attempts_resumed = 0;   // Doubts that ended with certainty.
   uint64_t rows_resent = 0;        // After a resume.
   uint64_t jobs = 0;
+  uint64_t plans_staged = 0;     // Bundles prepared before they came.
+  uint64_t plans_ignored = 0;    // Announced, and of rows that could not be taken now.
+  uint64_t plans_promoted = 0;   // Of those staged: the bundle was what had been announced,
+  uint64_t plans_displaced = 0;  // or another one.
 };
 
 // A row failure on its way to the head.
@@ -114,6 +122,12 @@ struct InspectAnswer {
   std::vector<InspectStatus> statuses;
 };
 
+// Rows that are being computed for the next stage. Without budget, timings and chain.
+struct Announcement {
+  RouteStage to;
+  std::vector<BundleRow> rows;
+};
+
 // The own share of a step was computed; for the head's timings.
 struct StepComputed {
   StepKey key;
@@ -130,10 +144,12 @@ struct StageActions {
   std::vector<Refusal> refusals;       // 6. to the peer's link, or to HeadCore::OnRowFailure.
   std::vector<Inspect> inspects;       // 7. To the stage's link.
   std::vector<RouteStage> redials;     // 8. Connect again, even if nothing is to be sent.
+  std::vector<Announcement> plans;     // 9. To the stage's link, behind all forwards; may be lost.
 
   bool empty() const {
     return jobs.empty() && computed.empty() && forwards.empty() && returns.empty() &&
-           answers.empty() && refusals.empty() && inspects.empty() && redials.empty();
+           answers.empty() && refusals.empty() && inspects.empty() && redials.empty() &&
+           plans.empty();
   }
 };
 
@@ -141,6 +157,9 @@ class StageCore {
  public:
   // REQUIRES: options are complete.
   explicit StageCore(StageOptions options);
+
+  StageCore(const StageCore&) = delete;
+  StageCore& operator=(const StageCore&) = delete;
 
   // Opens an attempt, closing any older one of its session; repeating an open attempt's OPEN is
   // answered as granted. A refusal changes nothing:
@@ -151,6 +170,8 @@ class StageCore {
   //   kInvalidRequest      a route or numbers that cannot be
   //   kStepConflict        the same key with other content
   //   kKvExhausted, kOverloaded, kDeadlineExceeded
+  // What is cached of its prefix keys is held for it from now on. Its first step may begin at the
+  // end of any of these pages; the others are named as they are committed.
   absl::StatusOr<OpenReply> Open(const OpenAttempt& open, Instant now);
 
   // Ends this epoch and every older one of the session, and remembers it: a late OPEN is refused.
@@ -178,6 +199,11 @@ class StageCore {
 
   // Rows for this stage, or back at the head. `from` is the link's peer, or the own head.
   void OnBundle(const StagePeer& from, StageBundle bundle, Instant now);
+
+  // Rows that `from` is about to send in one bundle; none: what it announced is not to come. A
+  // hint, which no reply and no KV depends on: rows that could not be taken now are ignored, and
+  // another bundle than the one announced drops what was prepared. One plan a sender is kept.
+  void OnPlan(const StagePeer& from, const std::vector<BundleRow>& rows, Instant now);
 
   void OnComputeDone(ComputeDone done, Instant now);
 
@@ -222,6 +248,7 @@ class StageCore {
  private:
   // A budget shrinks on every hop, even if no time passes.
   static constexpr absl::Duration kLeastShrink = absl::Microseconds(1);
+  static constexpr int32_t kShortRowTokens = 16;  // Decode and verify rows are no longer.
 
   // The link downstream was reset, and what the peer has taken is not known.
   struct Doubt {
@@ -231,7 +258,6 @@ class StageCore {
 
   struct Attempt {
     OpenAttempt open;
-    int32_t pages_reserved = 0;
     Instant deadline;  // Of the request.
     Instant reclaim;   // Past it everything is freed.
     StepLedger ledger;
@@ -251,7 +277,14 @@ class StageCore {
     BufferRef hidden;        // The bundle's;
     int64_t hidden_row = 0;  // this row's first token is here.
     std::vector<int32_t> pages;
-    bool discarded = false;  // Fenced, or built on a failed step, while it computed.
+    std::optional<BundleRow> onward;  // Prepared for the next stage's plan.
+    bool discarded = false;           // Fenced, or built on a failed step, while it computed.
+  };
+
+  // What was prepared for a bundle's rows, one each; none if it had not been announced.
+  struct Prepared {
+    std::vector<std::vector<int32_t>> tables;
+    std::vector<BundleRow> onward;
   };
 
   // An output on its way; those of one event to one place become one bundle.
@@ -268,10 +301,17 @@ class StageCore {
   absl::Status CheckOpen(const OpenAttempt& open) const;
   absl::Status CheckRoute(const OpenAttempt& open) const;
   absl::Status CheckFence(const AttemptKey& key) const;
+  OpenReply GrantOf(const AttemptKey& key) const;
   void RaiseFence(SessionId session, Epoch lowest);
   bool IsForgotten(SessionId session) const;
   FenceReply Close(Attempts::iterator it);
   void Expire(Instant now);
+
+  // Cached prefixes: stage_prefix.cc.
+  absl::Status CheckPrefix(const OpenAttempt& open) const;
+  absl::Status CheckPrefixKey(const BundleRow& row) const;
+  // After the commit of `row`'s step: names what is complete.
+  void PublishPages(const Attempt& attempt, const BundleRow& row);
 
   // Arriving rows: stage_rows.cc.
   absl::Status CheckShape(const StagePeer& from, const StageBundle& bundle) const;
@@ -282,6 +322,15 @@ class StageCore {
   absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
   void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);
   void Tell(const StagePeer& to, RowFailure failure);
+
+  // What is known ahead: stage_ahead.cc.
+  bool CanTake(const StagePeer& from, const std::vector<BundleRow>& rows) const;
+  StagedBundle& StagedBy(const StagePeer& from);
+  Prepared Promote(const StagePeer& from, const std::vector<BundleRow>& rows);
+  void DropPlans(const std::string& reason);
+  void DropPlanOf(const StagePeer& from, const std::string& reason);
+  BundleRow OnwardRow(const Attempt& attempt, const BundleRow& row) const;
+  void AnnounceJob();
 
   // Computing and sending: stage_core.cc.
   void StartJobs(Instant now);
@@ -298,6 +347,7 @@ class StageCore {
   uint64_t ChainAfter(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
   void EmitFenced(const PendingRow& pending, const ComputeDone& done, int64_t hidden_row,
                   Instant now);
+  void TrimOutput(const Attempt& attempt, StepOutput& output) const;
   BundleRow RowOf(const Attempt& attempt, const StepKey& key, const StepOutput& output) const;
   void FlushOutputs();
   BufferRef Gather(const std::vector<StepOutput>& outputs) const;
@@ -333,6 +383,9 @@ class StageCore {
   std::set<StagePeer> silent_;                 // Lost without resume; no connection since.
   std::map<StagePeer, uint64_t> connections_;  // The newest of each peer upstream.
   std::map<AttemptKey, Attempt> undead_;       // Planted bugs only.
+  std::map<StagePeer, StagedBundle> ahead_;    // By sender.
+  uint64_t plan_next_ = 1;
+  uint64_t announced_ = 0;  // The last job that was.
   std::deque<PendingRow> waiting_;
   std::map<uint64_t, std::vector<PendingRow>> running_;  // By job id.
   uint64_t job_id_next_ = 1;

@@ -133,6 +133,7 @@ absl::Status StageCore::OnLinkAccepted(const StagePeer& from, uint64_t connectio
                        absl::StrCat(connections_.size(), " peers have linked to this node"));
   }
   connections_[from] = connection;
+  DropPlanOf(from, "its sender has a new connection");
   return absl::OkStatus();
 }
 

@@ -24,7 +24,8 @@ std::string NameOf(const AttemptKey& key) {
 
 bool SameContent(const OpenAttempt& a, const OpenAttempt& b) {
   return a.recipe == b.recipe && a.stage_index == b.stage_index && a.route == b.route &&
-         a.tokens_max == b.tokens_max;
+         a.tokens_max == b.tokens_max && a.prefix_keys == b.prefix_keys &&
+         a.prefix_root == b.prefix_root;
 }
 
 }  // namespace
@@ -47,10 +48,9 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
     // The coordinator may have signed it anew, for less budget; the run names the newest.
     older->second.open.capability = open.capability;
     older->second.open.open_seq = std::max(older->second.open.open_seq, open.open_seq);
-    return OpenReply{.pages_reserved = older->second.pages_reserved,
-                     .pages_free = kv_.pages_free()};
+    return GrantOf(key);
   }
-  if (absl::Status status = kv_.Reserve(key, open.tokens_max); !status.ok()) {
+  if (absl::Status status = kv_.Reserve(key, open.tokens_max, open.prefix_keys); !status.ok()) {
     ++stats_.opens_refused;
     FailureDetail detail = FailureDetailOf(status);
     detail.node = options_.node;
@@ -68,7 +68,6 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
     return ChainStart(key, static_cast<uint32_t>(hop), open.recipe);
   };
   attempts_.emplace(key.session, Attempt{.open = open,
-                                         .pages_reserved = kv_.PagesOf(key),
                                          .deadline = deadline,
                                          .reclaim = reclaim,
                                          .ledger = StepLedger(key, chain_at(open.stage_index)),
@@ -82,7 +81,13 @@ absl::StatusOr<OpenReply> StageCore::Open(const OpenAttempt& open, Instant now) 
   silent_.erase(DownstreamOf(attempts_.find(key.session)->second).peer());
   RaiseFence(key.session, key.epoch);
   ++stats_.attempts_opened;
-  return OpenReply{.pages_reserved = kv_.PagesOf(key), .pages_free = kv_.pages_free()};
+  return GrantOf(key);
+}
+
+OpenReply StageCore::GrantOf(const AttemptKey& key) const {
+  return {.pages_reserved = kv_.PagesOf(key),
+          .pages_free = kv_.pages_free(),
+          .cached_tokens = kv_.CachedTokensOf(key)};
 }
 
 absl::Status StageCore::CheckOpen(const OpenAttempt& open) const {
@@ -125,6 +130,7 @@ absl::Status StageCore::CheckOpen(const OpenAttempt& open) const {
                   absl::StrCat("tokens_max is ", open.tokens_max, ", not in [1, ",
                                options_.context_tokens_max, "]"));
   }
+  SL_RETURN_IF_ERROR(CheckPrefix(open));
   if (open.budget > kBudgetMax) {
     return refuse(FailureKind::kInvalidRequest, "the budget is longer than a day");
   }
@@ -312,6 +318,7 @@ FenceReply StageCore::Close(Attempts::iterator it) {
       if (row.row.key.attempt == key) row.discarded = true;
     }
   }
+  DropPlans("an attempt ended");
   const ReleasedPages released = kv_.Release(key);
   reply.pages_released = released.page_count;
   reply.pages_pinned = released.pinned_remain;

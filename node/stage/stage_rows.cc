@@ -110,8 +110,10 @@ void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now)
     }
     return;
   }
+  Prepared prepared = Promote(from, bundle.rows);
   int64_t at = 0;
-  for (const BundleRow& row : bundle.rows) {
+  for (size_t i = 0; i < bundle.rows.size(); ++i) {
+    const BundleRow& row = bundle.rows[i];
     PendingRow pending{.row = row, .deadline = now + row.budget, .hidden = bundle.hidden};
     pending.hidden_row = at;
     if (from.is_own_head()) {
@@ -119,6 +121,8 @@ void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now)
                             bundle.tokens.begin() + at + row.token_count);
     }
     at += row.token_count;
+    if (i < prepared.tables.size()) pending.pages = std::move(prepared.tables[i]);
+    if (i < prepared.onward.size()) pending.onward = prepared.onward[i];
     const StepKey key = row.key;
     if (absl::Status status = TakeRow(from, std::move(pending), now); !status.ok()) {
       Refuse(from, key, std::move(status));
@@ -164,6 +168,7 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   if (row.token_count < 1) {
     return Blame(FailureKind::kMalformedBundle, row.key, "no tokens");
   }
+  SL_RETURN_IF_ERROR(CheckPrefixKey(row));
 
   const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
   pending.digest =
@@ -202,9 +207,10 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   }
   SL_ASSIGN_OR_RETURN(const std::span<const int32_t> pages,
                       kv_.Append(key, row.position, row.token_count));
-  pending.pages.assign(pages.begin(), pages.end());
+  if (pending.pages.empty()) pending.pages.assign(pages.begin(), pages.end());
   kv_.Pin(key);
   if (Planted(PlantedBug::kVisibleBeforeComputed)) kv_.Commit(key, row.token_count);
+  if (Planted(PlantedBug::kCachedUncomputed)) PublishPages(*attempt, row);
   attempt->ledger.Begin(row.key.step, pending.digest);
   if (attempt->told && row.key.step <= attempt->told->key.step) attempt->told.reset();
   waiting_.push_back(std::move(pending));

@@ -22,12 +22,13 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "base/prefix_chain.h"
 
 namespace shardline {
 
 // W_out: completed outputs kept for re-send, and the depth a sender may run ahead by. Equal, so
 // that whatever a sender still waits for can be re-sent.
-inline constexpr size_t kOutputsRetained = 2;
+inline constexpr size_t kOutputsRetained = 4;
 inline constexpr size_t kStepsInFlightMax = kOutputsRetained;
 
 // What a step left behind: `token_count` rows of `hidden`, from `row` on.
@@ -37,6 +38,7 @@ struct StepOutput {
   int32_t position = 0;
   int32_t token_count = 0;
   uint32_t flags = 0;
+  PrefixKey prefix_key;       // As BundleRow's, for the stages behind.
   absl::Duration compute;     // Of the stages up to this one.
   Instant deadline;           // Not to be sent after it,
   absl::Duration budget_max;  // nor with more time than this.

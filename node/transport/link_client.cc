@@ -46,7 +46,9 @@ uint64_t NextConnection() {
 // One frame to write.
 struct Outgoing {
   grpc::ByteBuffer frame;
-  std::optional<LinkBundle> bundle;  // Instead of `frame`; encoded outside the lock.
+  // Instead of `frame`; encoded outside the lock.
+  std::optional<LinkBundle> bundle;
+  std::optional<LinkPlan> plan;
 };
 
 struct Unacked {
@@ -70,6 +72,11 @@ struct LinkClient::State : std::enable_shared_from_this<LinkClient::State> {
     if (!inspects.empty()) {
       Outgoing next{.frame = std::move(inspects.front())};
       inspects.pop_front();
+      writing = true;
+      return next;
+    }
+    if (waiting.empty() && plan) {
+      Outgoing next{.plan = std::exchange(plan, std::nullopt)};
       writing = true;
       return next;
     }
@@ -103,6 +110,8 @@ struct LinkClient::State : std::enable_shared_from_this<LinkClient::State> {
     writing = false;
     loss_unheard = true;
     inspects.clear();
+    plan.reset();
+    takes_plans = false;
     waiting.clear();
     waiting_bytes = 0;
     unacked.clear();
@@ -134,6 +143,8 @@ struct LinkClient::State : std::enable_shared_from_this<LinkClient::State> {
   bool loss_unheard ABSL_GUARDED_BY(mu) = false;  // Since the last call ended.
   uint64_t connection ABSL_GUARDED_BY(mu) = 0;    // Of the call.
   std::deque<grpc::ByteBuffer> inspects ABSL_GUARDED_BY(mu);
+  bool takes_plans ABSL_GUARDED_BY(mu) = false;      // The peer does.
+  std::optional<LinkPlan> plan ABSL_GUARDED_BY(mu);  // Of the bundle after all in `waiting`.
   std::deque<LinkBundle> waiting ABSL_GUARDED_BY(mu);
   uint64_t waiting_bytes ABSL_GUARDED_BY(mu) = 0;
   std::deque<Unacked> unacked ABSL_GUARDED_BY(mu);
@@ -178,7 +189,11 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
 
   // REQUIRES: State::writing was set for this frame.
   void Write(Outgoing next) {
-    out_ = next.bundle ? EncodeBundle(*next.bundle) : std::move(next.frame);
+    if (next.bundle) {
+      out_ = EncodeBundle(*next.bundle);
+    } else {
+      out_ = next.plan ? EncodePlan(*next.plan) : std::move(next.frame);
+    }
     StartWrite(&out_);
   }
 
@@ -249,6 +264,7 @@ class LinkClient::Call : public grpc::ClientBidiReactor<grpc::ByteBuffer, v1::Li
       closed = state_->closed;
       state_->credit_bundles = std::max(welcome.credit_bundles(), 1U);
       state_->credit_bytes = welcome.credit_bytes();
+      state_->takes_plans = (welcome.features() & kFeaturePlans) != 0;
       next = state_->TakeNext();
     }
     if (next) Write(*std::move(next));
@@ -378,6 +394,7 @@ absl::Status LinkClient::Send(StageBundle bundle) {
           absl::StrCat("link to ", state.options.peer.node.value(), ": ", state.waiting.size(),
                        " bundles of ", state.waiting_bytes, " bytes wait for credit"));
     }
+    state.plan.reset();  // What it announces is here.
     state.waiting.push_back(std::move(link));
     state.waiting_bytes += bytes;
     started = state.BeginDial();
@@ -388,6 +405,19 @@ absl::Status LinkClient::Send(StageBundle bundle) {
   if (started != nullptr) started->Start();
   if (next) call->Write(*std::move(next));
   return absl::OkStatus();
+}
+
+void LinkClient::SendPlan(const std::vector<BundleRow>& rows) {
+  std::optional<Outgoing> next;
+  Call* call = nullptr;
+  {
+    absl::MutexLock lock(&state_->mu);
+    if (state_->phase != Phase::kOpen || state_->loss_unheard || !state_->takes_plans) return;
+    state_->plan = LinkPlan{.rows = ToLinkRows(rows)};
+    next = state_->TakeNext();
+    call = state_->call;
+  }
+  if (next) call->Write(*std::move(next));
 }
 
 void LinkClient::Inspect(const std::vector<InspectRow>& rows) {
@@ -432,6 +462,7 @@ void LinkClient::Close() {
   state_->closed = true;
   state_->alarm.reset();
   state_->inspects.clear();
+  state_->plan.reset();
   state_->waiting.clear();
   state_->waiting_bytes = 0;
   if (state_->call != nullptr) state_->call->TryCancel();

@@ -62,6 +62,11 @@ class LinkClient {
   // queue is full. REQUIRES: hidden, no tokens.
   absl::Status Send(StageBundle bundle);
 
+  // Tells what the next bundle will be. A hint, which takes no credit: it is written if it can be
+  // before that bundle is sent and behind all that were, by a connection whose peer takes plans,
+  // and else dropped. At most one waits. REQUIRES: at least one row.
+  void SendPlan(const std::vector<BundleRow>& rows);
+
   // Asks ahead of all bundles that wait. Dropped if no connection stands.
   void Inspect(const std::vector<InspectRow>& rows);
 

@@ -6,6 +6,7 @@
 #include "base/failure.h"
 #include "base/version.h"
 #include "node/transport/stage_conversion.h"
+#include "proto/wire/link_codec.h"
 #include "proto/wire/message_conversion.h"
 
 namespace shardline {
@@ -14,6 +15,7 @@ v1::LinkHello MakeHello(const LinkIdentity& self, const StagePeer& peer, uint64_
   v1::LinkHello hello;
   hello.mutable_protocol()->set_min(kProtocolVersionMin);
   hello.mutable_protocol()->set_max(kProtocolVersionMax);
+  hello.set_features(kFeaturePlans);
   hello.set_node_id(self.node.value());
   hello.set_incarnation(self.incarnation.value());
   hello.set_peer_node_id(peer.node.value());

@@ -30,12 +30,13 @@ class LinkCall;
 // Acks are cumulative: the newest one says it all, so at most one waits.
 class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<AcceptedLink> {
  public:
-  AcceptedLink(LinkCall* call, const LinkWindow& window)
-      : window_(window), call_(call), queue_(kSignalsWaitingMax) {}
+  AcceptedLink(LinkCall* call, const LinkWindow& window, bool takes_plans)
+      : window_(window), takes_plans_(takes_plans), call_(call), queue_(kSignalsWaitingMax) {}
 
   const StagePeer& peer() const override { return peer_; }
   uint64_t connection() const override { return connection_; }
   const LinkIdentity& accepted_by() const override { return accepted_by_; }
+  std::vector<BundleRow> TakePlan() override;
   void Welcome() override;
   void Ack(uint64_t sequence) override;
   void SendRowFailure(const RowFailure& failure) override;
@@ -51,6 +52,8 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
   }
 
   void Pong(uint64_t nonce);
+  // True if no plan waited to be taken.
+  bool PutPlan(std::vector<BundleRow> rows);
   // For the acks: what a bundle took of the window.
   void BundleArrived(uint64_t bytes);
   void WriteDone(bool ok);
@@ -68,6 +71,7 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
   void OnAlarm();
 
   const LinkWindow window_;
+  const bool takes_plans_;
   StagePeer peer_;
   uint32_t protocol_ = 0;
   uint64_t connection_ = 0;
@@ -80,13 +84,16 @@ class AcceptedLink : public LinkHandle, public std::enable_shared_from_this<Acce
   uint64_t acked_ ABSL_GUARDED_BY(mu_) = 0;  // The highest that was.
   uint64_t bytes_since_ack_ ABSL_GUARDED_BY(mu_) = 0;
   Instant last_bundle_ ABSL_GUARDED_BY(mu_);
+  std::vector<BundleRow> plan_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mu_);  // Set while an ack is owed.
 };
 
 class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   LinkCall(const ShardEvents* events, const LinkLimits& limits, const LinkWindow& window)
-      : events_(events), limits_(limits), handle_(std::make_shared<AcceptedLink>(this, window)) {
+      : events_(events),
+        limits_(limits),
+        handle_(std::make_shared<AcceptedLink>(this, window, events->on_plan != nullptr)) {
     StartRead(&in_);
   }
 
@@ -124,6 +131,11 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
         return MakeFailure(FailureKind::kMalformedBundle, "too many inspections");
       }
       events_->on_inspect(handle_, FromProto(*inspect));
+      return absl::OkStatus();
+    }
+    if (auto* plan = std::get_if<LinkPlan>(&input)) {
+      const bool is_news = events_->on_plan && handle_->PutPlan(FromLinkRows(plan->rows));
+      if (is_news) events_->on_plan(handle_);
       return absl::OkStatus();
     }
     return TakeBundle(std::get<LinkBundle>(std::move(input)));
@@ -178,9 +190,22 @@ class LinkCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuff
 void AcceptedLink::Welcome() {
   v1::LinkSignal signal;
   signal.mutable_welcome()->set_protocol(protocol_);
+  signal.mutable_welcome()->set_features(takes_plans_ ? kFeaturePlans : 0);
   signal.mutable_welcome()->set_credit_bundles(window_.credit_bundles);
   signal.mutable_welcome()->set_credit_bytes(window_.credit_bytes);
   Send(signal);
+}
+
+bool AcceptedLink::PutPlan(std::vector<BundleRow> rows) {
+  absl::MutexLock lock(&mu_);
+  const bool was_taken = plan_.empty();
+  plan_ = std::move(rows);
+  return was_taken;
+}
+
+std::vector<BundleRow> AcceptedLink::TakePlan() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(plan_, {});
 }
 
 void AcceptedLink::Pong(uint64_t nonce) {

@@ -46,6 +46,9 @@ class LinkHandle {
   // What the node was when it judged the hello.
   virtual const LinkIdentity& accepted_by() const = 0;
 
+  // The newest rows that the peer has announced and nobody has taken yet; none: none.
+  virtual std::vector<BundleRow> TakePlan() = 0;
+
   // Once, when every older connection of the peer is shut out: now it may send and ask.
   virtual void Welcome() = 0;
 
@@ -80,6 +83,9 @@ struct ShardEvents {
   std::function<void(std::shared_ptr<LinkHandle>, std::vector<InspectRow>)> on_inspect;
   std::function<void(std::shared_ptr<LinkHandle>, uint64_t sequence, StageBundle)> on_bundle;
   std::function<void(std::shared_ptr<LinkHandle>)> on_link_closed;
+  // The link has a plan to take. Not called again until it was: a peer that sends plans without end
+  // costs one event at a time. Null: peers are told to send none.
+  std::function<void(std::shared_ptr<LinkHandle>)> on_plan;
   // The reactor of a new Pulse stream: PulseHost::Accept.
   std::function<grpc::ServerBidiReactor<v1::PeerBeat, v1::PeerBeat>*()> on_pulse;
   // Whether it is the coordinator's: kUnauthorised otherwise. Null: everything is.

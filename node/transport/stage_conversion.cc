@@ -199,22 +199,46 @@ std::vector<InspectStatus> FromProto(const v1::LinkStatus& message) {
   return statuses;
 }
 
+std::vector<LinkRow> ToLinkRows(const std::vector<BundleRow>& rows) {
+  std::vector<LinkRow> out;
+  out.reserve(rows.size());
+  for (const BundleRow& row : rows) {
+    out.push_back({.key = row.key,
+                   .position = row.position,
+                   .token_count = row.token_count,
+                   .hop = static_cast<int32_t>(row.hop),
+                   .budget = row.budget,
+                   .flags = row.flags,
+                   .compute = row.compute,
+                   .chain = row.chain,
+                   .prefix_key = row.prefix_key,
+                   .rejected = row.rejected});
+  }
+  return out;
+}
+
+std::vector<BundleRow> FromLinkRows(const std::vector<LinkRow>& rows) {
+  std::vector<BundleRow> out;
+  out.reserve(rows.size());
+  for (const LinkRow& row : rows) {
+    out.push_back({.key = row.key,
+                   .position = row.position,
+                   .token_count = row.token_count,
+                   .hop = static_cast<uint32_t>(row.hop),
+                   .budget = row.budget,
+                   .flags = row.flags,
+                   .compute = row.compute,
+                   .chain = row.chain,
+                   .prefix_key = row.prefix_key,
+                   .rejected = row.rejected});
+  }
+  return out;
+}
+
 LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
   SL_CHECK(bundle.tokens.empty());
   LinkBundle link;
-  link.rows.reserve(bundle.rows.size());
-  for (const BundleRow& row : bundle.rows) {
-    link.rows.push_back({.key = row.key,
-                         .position = row.position,
-                         .token_count = row.token_count,
-                         .hop = static_cast<int32_t>(row.hop),
-                         .budget = row.budget,
-                         .flags = row.flags,
-                         .compute = row.compute,
-                         .chain = row.chain,
-                         .prefix_key = row.prefix_key,
-                         .rejected = row.rejected});
-  }
+  link.rows = ToLinkRows(bundle.rows);
   link.hidden_dim = hidden_dim;
   link.payload = std::move(bundle.hidden);
   return link;
@@ -222,19 +246,7 @@ LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim) {
 
 StageBundle FromLinkBundle(LinkBundle bundle) {
   StageBundle stage;
-  stage.rows.reserve(bundle.rows.size());
-  for (const LinkRow& row : bundle.rows) {
-    stage.rows.push_back({.key = row.key,
-                          .position = row.position,
-                          .token_count = row.token_count,
-                          .hop = static_cast<uint32_t>(row.hop),
-                          .budget = row.budget,
-                          .flags = row.flags,
-                          .compute = row.compute,
-                          .chain = row.chain,
-                          .prefix_key = row.prefix_key,
-                          .rejected = row.rejected});
-  }
+  stage.rows = FromLinkRows(bundle.rows);
   stage.hidden = std::move(bundle.payload);
   return stage;
 }

@@ -42,6 +42,10 @@ std::vector<InspectRow> FromProto(const v1::LinkInspect& inspect);
 v1::LinkStatus ToProto(const std::vector<InspectStatus>& statuses);
 std::vector<InspectStatus> FromProto(const v1::LinkStatus& status);
 
+// Of a bundle or a plan.
+std::vector<LinkRow> ToLinkRows(const std::vector<BundleRow>& rows);
+std::vector<BundleRow> FromLinkRows(const std::vector<LinkRow>& rows);
+
 // REQUIRES: rows and hidden agree; no tokens. The sequence is the link's to set.
 LinkBundle ToLinkBundle(StageBundle bundle, int32_t hidden_dim);
 StageBundle FromLinkBundle(LinkBundle bundle);

@@ -13,6 +13,11 @@ namespace {
 constexpr int32_t kLayersMax = 65536;
 constexpr size_t kAddressBytesMax = 512;
 
+absl::Duration Measured(double us) {
+  constexpr double kHourUs = 3.6e9;
+  return us > 0 && us < kHourUs ? absl::Microseconds(us) : absl::ZeroDuration();
+}
+
 }  // namespace
 
 bool IsValidNodeId(std::string_view text) {
@@ -109,6 +114,22 @@ RunTimings FromProto(const v1::RunTimings& timings) {
           .accepted = timings.accepted_tokens(),
           .rounds = timings.rounds(),
           .rounds_between_max = timings.rounds_between_max()};
+}
+
+v1::ShardCost ToProto(const ShardCost& cost) {
+  v1::ShardCost message;
+  message.set_step_us(absl::ToDoubleMicroseconds(cost.step));
+  message.set_row_us(absl::ToDoubleMicroseconds(cost.row));
+  message.set_finish_step_us(absl::ToDoubleMicroseconds(cost.finish_step));
+  message.set_finish_row_us(absl::ToDoubleMicroseconds(cost.finish_row));
+  return message;
+}
+
+ShardCost FromProto(const v1::ShardCost& cost) {
+  return {.step = Measured(cost.step_us()),
+          .row = Measured(cost.row_us()),
+          .finish_step = Measured(cost.finish_step_us()),
+          .finish_row = Measured(cost.finish_row_us())};
 }
 
 }  // namespace shardline

@@ -9,8 +9,10 @@
 #include "base/layer_range.h"
 #include "base/route.h"
 #include "base/run_result.h"
+#include "base/shard_cost.h"
 #include "shardline/v1/common.pb.h"
 #include "shardline/v1/head.pb.h"
+#include "shardline/v1/join.pb.h"
 
 namespace shardline {
 
@@ -36,5 +38,9 @@ FinishReason FromProto(v1::FinishReason reason);
 
 v1::RunTimings ToProto(const RunTimings& timings);
 RunTimings FromProto(const v1::RunTimings& timings);
+
+v1::ShardCost ToProto(const ShardCost& cost);
+// What no measurement can give (negative, not finite, hours) counts as not measured.
+ShardCost FromProto(const v1::ShardCost& cost);
 
 }  // namespace shardline

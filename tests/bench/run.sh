@@ -11,7 +11,7 @@ source "$(dirname "${BASH_SOURCE[0]}")/../../deploy/build_env.sh"
 cd "$root"
 
 all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo
-     detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sim_events_per_s)
+     detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sim_events_per_s prefix_hit_ttft)
 case "${1:-}" in
   -h|--help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --list) printf '%s\n' "${all[@]}"; exit 0 ;;
@@ -24,7 +24,7 @@ done
 
 model="${SHARDLINE_BENCH_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 [ -n "${SHARDLINE_BENCH_MODEL:-}" ] || deploy/fetch_model.sh
-build release model_bench cluster_bench failover_bench semantics_bench grpc_echo binaries |
+build release model_bench cluster_bench failover_bench semantics_bench prefix_bench grpc_echo binaries |
   tail -n 1
 bench="$root/build/release/tests/bench"
 
@@ -40,6 +40,7 @@ for name in "${names[@]}"; do
     detect_kill_ms) "$bench/failover_bench" kill "$model" ;;
     detect_pause_ms) "$bench/failover_bench" pause "$model" ;;
     failover_over_reprefill) "$bench/failover_bench" failover "$model" ;;
+    prefix_hit_ttft) "$bench/prefix_bench" "$model" ;;
     semantics_cost) "$bench/semantics_bench" "$model" "$root/build" ;;
     sim_events_per_s)  # Of one core.
       "$root/build/release/bin/shardline-sim" --seeds 0..3000 --jobs 1 |

@@ -105,21 +105,26 @@ void Cluster::StartNode(int index) {
   AddressPipe pipe(directory_, name + ".port");
   const std::string coordinator =
       options_.proxied ? control_proxy(index).address() : coordinator_address_;
-  std::vector<std::string> argv = {BinaryPath("shardline-node"),
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--coordinator",
-                                   coordinator,
-                                   "--data-dir",
-                                   directory_ + "/" + name,
-                                   "--node-id",
-                                   name,
-                                   "--memory",
-                                   options_.memory,
-                                   "--threads",
-                                   std::to_string(options_.threads),
-                                   "--port-file",
-                                   pipe.path()};
+  std::vector<std::string> argv;
+  if (!options_.node_cpus.empty()) {
+    argv = {"/usr/bin/taskset", "-c", options_.node_cpus.at(static_cast<size_t>(index))};
+  }
+  const std::vector<std::string> node_argv = {BinaryPath("shardline-node"),
+                                              "--listen",
+                                              "127.0.0.1:0",
+                                              "--coordinator",
+                                              coordinator,
+                                              "--data-dir",
+                                              directory_ + "/" + name,
+                                              "--node-id",
+                                              name,
+                                              "--memory",
+                                              options_.memory,
+                                              "--threads",
+                                              std::to_string(options_.threads),
+                                              "--port-file",
+                                              pipe.path()};
+  argv.insert(argv.end(), node_argv.begin(), node_argv.end());
   if (!options_.model_dir.empty()) {
     argv.insert(argv.end(), {"--model-dir", absl::StrReplaceAll(options_.model_dir,
                                                                 {{"%d", std::to_string(index)}})});
@@ -170,6 +175,7 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
     if (event.has_token()) {
       answer.tokens.push_back(event.token().token().token());
       answer.digests.push_back(event.token().token().logits_digest());
+      answer.logprobs.push_back(event.token().token().logprob());
       answer.text += event.token().text();
       if (on_token) on_token(static_cast<int>(answer.tokens.size()));
     }

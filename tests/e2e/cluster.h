@@ -23,6 +23,7 @@ struct Answer {
   absl::Status status;
   std::vector<int32_t> tokens;
   std::vector<uint64_t> digests;  // Of the logits, if asked for.
+  std::vector<float> logprobs;    // If asked for.
   std::string text;
   v1::GenerateStarted started;
   std::vector<v1::GenerateRestarted> restarts;
@@ -33,11 +34,12 @@ class Cluster {
  public:
   struct Options {
     int nodes = 3;
-    std::string memory = "2GiB";       // Of each node.
-    int threads = 1;                   // Of each node.
-    std::string model_dir;             // Of every node; "%d" in it becomes the node's index.
-    bool proxied = false;              // Each node is reached through a TcpProxy.
-    std::string coordinator_data_dir;  // Empty: in directory().
+    std::string memory = "2GiB";         // Of each node.
+    int threads = 1;                     // Of each node.
+    std::vector<std::string> node_cpus;  // That a node is held on, as taskset takes them; or none.
+    std::string model_dir;               // Of every node; "%d" in it becomes the node's index.
+    bool proxied = false;                // Each node is reached through a TcpProxy.
+    std::string coordinator_data_dir;    // Empty: in directory().
     std::vector<std::string> coordinator_arguments;  // Added to the coordinator's own.
     std::vector<std::string> node_arguments;         // Added to every node's own.
   };

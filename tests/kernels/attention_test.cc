@@ -56,8 +56,9 @@ struct Session {
 
   // Appends tokens [position, position + count).
   void Append(absl::Status (*op)(const AppendKvArgs&, DeviceStream), int32_t position,
-              int32_t count, DeviceStream stream) {
-    const SequenceSlice slice = SliceAt(position, count);
+              int32_t count, DeviceStream stream, int32_t kept_rows = 0) {
+    SequenceSlice slice = SliceAt(position, count);
+    slice.kept_rows = kept_rows;
     const int64_t stride = int64_t{shape.kv_heads} * shape.head_dim;
     EXPECT_THAT(op(AppendKvArgs{.k = k.data() + position * stride,
                                 .v = v.data() + position * stride,
@@ -118,6 +119,19 @@ struct Session {
   std::vector<uint16_t> cache;
   KvLayerView view;
 };
+
+TEST(AppendKv, LeavesKeptRowsAlone) {
+  for (const auto op : {&ref::AppendKv, &cpu::AppendKv}) {
+    Session session(Shape(), 77, 1);
+    session.Append(op, 10, 30, {});
+    const std::vector<uint16_t> want = session.cache;
+    session.Forget();
+    session.Append(op, 3, 37, {}, 7);
+    EXPECT_EQ(session.cache, want);
+    session.Append(op, 3, 37, {}, 37);
+    EXPECT_EQ(session.cache, want);
+  }
+}
 
 TEST(AppendKv, HasTheBitsOfTheSpecificationAndTouchesNothingElse) {
   OnEveryTarget([](DeviceStream stream) {

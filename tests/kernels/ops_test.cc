@@ -6,6 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/argmax.h"
 #include "kernels/finite.h"
 #include "kernels/half.h"
 #include "kernels/residual_add.h"
@@ -326,6 +327,58 @@ TEST(Finite, NamesTheFirstRowThatIsNot) {
           ASSERT_EQ(ref::FirstNonFiniteRow(args, stream), i / dim);
           x[i] = kept;
         }
+      }
+    }
+  });
+}
+
+Best BestOf(const std::vector<float>& x, DeviceStream stream) {
+  Best best;
+  const ArgmaxArgs args{.x = x.data(),
+                        .best = &best,
+                        .rows = 1,
+                        .dim = static_cast<int64_t>(x.size()),
+                        .x_stride = static_cast<int64_t>(x.size())};
+  cpu::Argmax(args, stream);
+  Best want;
+  ArgmaxArgs again = args;
+  again.best = &want;
+  ref::Argmax(again, stream);
+  EXPECT_EQ(best, want);
+  return best;
+}
+
+TEST(Argmax, TiesGoToTheLowestIndexWhereverTheyAre) {
+  OnEveryTarget([](DeviceStream stream) {
+    for (const size_t dim : {1, 15, 16, 63, 64, 65, 2048, 2049, 4100, 9000}) {
+      std::vector<float> x = RandomFloats(dim, 1.0f, 3);
+      BestOf(x, stream);
+      for (const size_t first : {size_t{0}, dim / 3, dim / 2, dim - 1}) {
+        std::vector<float> tied = x;
+        for (const size_t i : {first, first + (dim - first) / 2, dim - 1}) tied[i] = 50.0f;
+        EXPECT_EQ(BestOf(tied, stream), (Best{.index = static_cast<int64_t>(first), .value = 50}));
+      }
+    }
+    EXPECT_EQ(BestOf(std::vector<float>(5000, -kInfinity), stream).index, -1);
+    std::vector<float> one_left(5000, -kInfinity);
+    one_left[4999] = -3.0e38f;
+    EXPECT_EQ(BestOf(one_left, stream).index, 4999);
+  });
+}
+
+TEST(Argmax, NanAndInfinityAreSeenInAnyPlace) {
+  OnEveryTarget([](DeviceStream stream) {
+    for (const size_t dim : {1, 17, 130}) {
+      const std::vector<float> x = RandomFloats(dim, 1.0f, 5);
+      for (size_t i = 0; i < dim; ++i) {
+        for (const float bad : {kNan, kInfinity}) {
+          std::vector<float> broken = x;
+          broken[i] = bad;
+          EXPECT_EQ(BestOf(broken, stream).index, -1) << i << " of " << dim;
+        }
+        std::vector<float> ruled_out = x;
+        ruled_out[i] = -kInfinity;
+        EXPECT_EQ(BestOf(ruled_out, stream).index >= 0, dim > 1);
       }
     }
   });

@@ -52,6 +52,7 @@ TEST(NodeOptions, WhatCannotBeIsNamed) {
   EXPECT_THAT(WhyNot({"--memory", "lots"}), HasSubstr("memory"));
   EXPECT_THAT(WhyNot({"--memory", "1KiB"}), HasSubstr("memory"));
   EXPECT_THAT(WhyNot({"--threads", "-1"}), HasSubstr("threads"));
+  EXPECT_THAT(WhyNot({"--machine", std::string(300, 'm').c_str()}), HasSubstr("machine"));
   EXPECT_THAT(WhyNot({"--listen", "nowhere"}), HasSubstr("listen"));
   EXPECT_THAT(WhyNot({"--coordinator", "host:99999"}), HasSubstr("coordinator"));
   EXPECT_THAT(WhyNot({"--node-id", "a b"}), HasSubstr("node-id"));

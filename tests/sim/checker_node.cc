@@ -262,7 +262,9 @@ void Checker::OnForward(const SimNode& node, const Forward& forward) {
 void Checker::CheckNode(const SimNode& node) {
   const StageCore* stage = node.stage();
   if (stage == nullptr || node.paused() || node.resuming()) return;
-  stage->kv().CheckConservation();
+  if (const absl::Status books = stage->kv().Audit(); !books.ok()) {
+    Fail(17, absl::StrCat(node.id().value(), ": ", std::string(books.message())));
+  }
   const SimDevice& device = *node.device();
   const bool computes = device.jobs_started() > device.jobs_done();
   for (auto it = opened_.lower_bound({node.number(), AttemptKey()});

@@ -270,7 +270,11 @@ void SimCoordinator::Open(const SessionsActions::Open& action) {
        to = action.to.node](const absl::StatusOr<OpenReply>& reply) {
         context().trace.Add(TraceKind::kOpenReply, number(), key.session.value(),
                             static_cast<uint64_t>(reply.status().code()));
-        sessions_->OnOpenReply(key, stage, Blame(reply.status(), to), Now());
+        absl::StatusOr<OpenResult> result = Blame(reply.status(), to);
+        if (reply.ok()) {
+          result = OpenResult{.cached_tokens = static_cast<uint32_t>(reply->cached_tokens)};
+        }
+        sessions_->OnOpenReply(key, stage, result, Now());
       });
 }
 

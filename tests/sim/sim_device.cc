@@ -99,8 +99,8 @@ void SimDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
       uint32_t h = job.hidden == nullptr ? Embed(job.tokens.at(row))
                                          : static_cast<uint32_t>(job.hidden->floats()[row]);
       for (int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
-        Cells(layer,
-              slice.pages[static_cast<size_t>(position / kPageTokens)])[position % kPageTokens] = h;
+        const int32_t page = slice.pages[static_cast<size_t>(position / kPageTokens)];
+        if (i >= slice.kept_rows) Cells(layer, page)[position % kPageTokens] = h;
         h = MixCell(static_cast<uint32_t>(layer), h);
         for (int32_t first = 0; first <= position; first += kPageTokens) {
           const uint32_t* cells =

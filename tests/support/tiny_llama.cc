@@ -178,7 +178,11 @@ constexpr std::pair<const char*, const char*> kMerges[] = {
     {"\u0120w", "or"}, {"\u0120wor", "l"}, {"\u0120worl", "d"}, {"\u0120", "\u0120"},
 };
 
-void SetTokenizer(GgufWriter& writer) {
+int32_t VocabSizeOf(const TinyLlamaOptions& options) {
+  return std::max(options.vocab, TinyVocabSize());
+}
+
+void SetTokenizer(const TinyLlamaOptions& options, GgufWriter& writer) {
   std::vector<std::string> tokens = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
   std::vector<int32_t> token_types(tokens.size(), 3);  // Control.
   for (int b = 0; b < 256; ++b) tokens.push_back(SpellByte(b));
@@ -188,6 +192,10 @@ void SetTokenizer(GgufWriter& writer) {
     tokens.push_back(absl::StrCat(left, right));
   }
   token_types.resize(tokens.size(), 1);  // Normal.
+  while (tokens.size() < static_cast<size_t>(VocabSizeOf(options))) {
+    tokens.push_back(absl::StrCat("<|unused_", tokens.size(), "|>"));
+  }
+  token_types.resize(tokens.size(), 5);  // Unused.
   writer.SetString("tokenizer.ggml.model", "gpt2")
       .SetString("tokenizer.ggml.pre", "smollm")
       .SetStringArray("tokenizer.ggml.tokens", tokens)
@@ -329,9 +337,9 @@ GgufWriter TinyLlama(const TinyLlamaOptions& options) {
   GgufWriter writer;
   writer.set_version(options.version);
   SetHyperParameters(options, writer);
-  SetTokenizer(writer);
+  SetTokenizer(options, writer);
   TensorMaker make(options, writer);
-  make.Matrix("token_embd.weight", options.hidden, TinyVocabSize(), options.embedding, 1.0f);
+  make.Matrix("token_embd.weight", options.hidden, VocabSizeOf(options), options.embedding, 1.0f);
   if (options.rope_factors) {
     const int64_t head_dim =
         options.head_dim != 0 ? options.head_dim : options.hidden / options.q_heads;
@@ -340,7 +348,7 @@ GgufWriter TinyLlama(const TinyLlamaOptions& options) {
   for (int32_t layer = 0; layer < options.layers; ++layer) AddLayer(options, layer, make);
   make.Norm("output_norm.weight", options.hidden);
   if (!options.tied) {
-    make.Matrix("output.weight", options.hidden, TinyVocabSize(), options.embedding, 1.0f);
+    make.Matrix("output.weight", options.hidden, VocabSizeOf(options), options.embedding, 1.0f);
   }
   return writer;
 }

@@ -26,6 +26,7 @@ struct TinyLlamaOptions {
   int32_t head_dim = 0;  // 0: hidden / q_heads. Else written as attention.key_length.
   int32_t ff = 128;      // As hidden.
   int32_t context = 512;
+  int32_t vocab = 0;  // 0: the tiny vocabulary; else that, filled up with unused tokens.
   bool tied = true;
   bool attention_bias = false;
   float rope_base = 10'000.0f;

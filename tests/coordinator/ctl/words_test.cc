@@ -208,6 +208,12 @@ TEST(GenerateOutput, ANodeAloneHasNoHops) {
             "no token behind a prompt of 4: the model ended its answer at once\n");
   end.set_generated_tokens(1);
   end.set_ttft_us(9'000);
+  end.set_prompt_tokens(40);
+  end.set_cached_tokens(32);
+  EXPECT_EQ(StatsText(started, end),
+            "1 token behind a prompt of 40, 32 of them cached: first token after 9 ms\n");
+  end.set_prompt_tokens(4);
+  end.set_cached_tokens(0);
   EXPECT_EQ(StatsText(started, end), "1 token behind a prompt of 4: first token after 9 ms\n");
   end.set_generated_tokens(2);
   end.mutable_timings()->set_decode_us(6'000);

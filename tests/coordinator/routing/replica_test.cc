@@ -47,6 +47,25 @@ TEST_F(ReplicaTest, RoutesTakeTurnsAmongReplicas) {
   EXPECT_EQ(world_.Route(), "a:0-9,c:10-19");
 }
 
+TEST_F(ReplicaTest, PromptsThatBeginAlikeGoWhereTheyWereUntilItIsTooUneven) {
+  Serve(PlanOf(1, {{"a", "b"}, {"c", "d"}}, 2));
+  const auto route = [&](uint64_t affinity) {
+    return world_.table.RouteFor("qwen3", {}, world_.now, affinity)->ToString();
+  };
+  EXPECT_EQ(route(7), "a:0-9,c:10-19");
+  EXPECT_EQ(route(7), "a:0-9,c:10-19");
+  EXPECT_EQ(route(8), "b:0-9,d:10-19") << "others take turns";
+  EXPECT_EQ(route(7), "a:0-9,c:10-19");
+  EXPECT_EQ(route(8), "b:0-9,d:10-19");
+  int in_a_row = 0;
+  while (route(7) == "a:0-9,c:10-19") ASSERT_LT(++in_a_row, 20);
+  EXPECT_EQ(in_a_row, 7) << "with the one ahead before";
+  EXPECT_EQ(route(7), "b:0-9,d:10-19") << "it stays where it is now";
+  world_.Lose("b");
+  world_.Settle();
+  EXPECT_EQ(route(7), "a:0-9,d:10-19");
+}
+
 TEST_F(ReplicaTest, AReplicaTakesOverAtOnceAndTheProblemIsGivenInNumbers) {
   Serve(PlanOf(1, {{"a", "b"}, {"c"}}, 2));
   world_.Lose("a");

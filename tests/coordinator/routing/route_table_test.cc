@@ -100,6 +100,22 @@ TEST_F(RouteTableTest, AModelIsReadyOnlyAfterATokenHasGoneRound) {
   EXPECT_THAT(table_.Problems(At(13)), IsEmpty());
 }
 
+TEST_F(RouteTableTest, ARouteCostsWhatItsStagesReportedForAsLongAsTheyAreTheSame) {
+  Serve();
+  ShardReport measured = Loaded();
+  measured.cost = {.step = absl::Milliseconds(7), .row = absl::Milliseconds(2)};
+  table_.OnShardReport(kB, Incarnation(2), measured, At(30));
+  const Route route = *table_.RouteFor("qwen3", {}, At(30));
+  const std::vector<StageCost> costs = table_.CostsOf(route);
+  ASSERT_THAT(costs, SizeIs(2));
+  EXPECT_EQ(costs[0].cost, ShardCost());
+  EXPECT_EQ(costs[1].cost, measured.cost);
+  EXPECT_EQ(costs[1].weight_bytes, 100U);
+  table_.OnNodeLost(kB, Incarnation(2), FailureKind::kHeartbeatLost, "heartbeat lost", At(40));
+  Ready(kB, 3, 50);
+  EXPECT_THAT(table_.CostsOf(route), IsEmpty());
+}
+
 TEST_F(RouteTableTest, ALostNodeDegradesTheModelAndIsNamedWithItsLayersAndTime) {
   Serve();
   table_.OnNodeLost(kB, Incarnation(2), FailureKind::kHeartbeatLost, "heartbeat lost", At(1000));

@@ -43,7 +43,7 @@ class AttachTest : public ::testing::Test {
     core_.OnGenerate(Keyed(1), At(0));
     core_.OnRoute(RequestId(1), RouteOver("ab"), At(0));
     core_.OnGranted(RequestId(1), GrantOf(KeyOf(100, 1)), At(1));
-    for (size_t i = 0; i < 2; ++i) core_.OnOpenReply(KeyOf(100, 1), i, absl::OkStatus(), At(2));
+    for (size_t i = 0; i < 2; ++i) core_.OnOpenReply(KeyOf(100, 1), i, OpenResult(), At(2));
     core_.OnToken(KeyOf(100, 1), 0, 70, At(3));
     core_.OnToken(KeyOf(100, 1), 1, 71, At(4));
     (void)Take();
@@ -102,7 +102,7 @@ TEST_F(AttachTest, TheSameKeyDuringTheGrantWaitsForTheSameAnswer) {
   EXPECT_THAT(actions.started, IsEmpty());
   core_.OnRoute(RequestId(1), RouteOver("a"), At(1));
   core_.OnGranted(RequestId(1), GrantOf(KeyOf(100, 1)), At(1));
-  core_.OnOpenReply(KeyOf(100, 1), 0, absl::OkStatus(), At(2));
+  core_.OnOpenReply(KeyOf(100, 1), 0, OpenResult(), At(2));
   EXPECT_EQ(Take().started.at(0).client, RequestId(2));
 }
 
@@ -129,7 +129,7 @@ TEST_F(AttachTest, ASessionOfAnOlderCoordinatorGoesOnBehindWhatTheClientHolds) {
   const SessionsActions actions =
       Admit(Back(5, {70, 71}), {.key = KeyOf(100, 2), .granted = true, .known = true});
   EXPECT_THAT(actions.open, SizeIs(2));
-  for (size_t i = 0; i < 2; ++i) core_.OnOpenReply(KeyOf(100, 2), i, absl::OkStatus(), At(2));
+  for (size_t i = 0; i < 2; ++i) core_.OnOpenReply(KeyOf(100, 2), i, OpenResult(), At(2));
   EXPECT_THAT(Take().run.at(0).delivered, ElementsAre(70, 71));
   core_.OnToken(KeyOf(100, 2), 2, 72, At(3));
   EXPECT_EQ(Take().deliver.at(0).index, 2U);
@@ -148,7 +148,7 @@ TEST_F(AttachTest, ASessionOfAnOlderCoordinatorWaitsForARoute) {
   core_.OnRoute(RequestId(5), RouteOver("a"), At(50));
   EXPECT_EQ(Take().grant.at(0).previous->outcome, SessionOutcome::kFenced);
   core_.OnGranted(RequestId(5), GrantOf(KeyOf(100, 3)), At(51));
-  core_.OnOpenReply(KeyOf(100, 3), 0, absl::OkStatus(), At(52));
+  core_.OnOpenReply(KeyOf(100, 3), 0, OpenResult(), At(52));
   actions = Take();
   EXPECT_THAT(actions.started, SizeIs(1));
   EXPECT_THAT(actions.run.at(0).delivered, ElementsAre(70));
@@ -224,7 +224,7 @@ TEST_F(AttachTest, WhoTakesOverBeforeTheAnswerIsKnownGetsItFromItsOwnPlaceOn) {
   core_.OnGenerate(Back(6, {70}), At(0));
   core_.OnRoute(RequestId(5), RouteOver("a"), At(0));
   core_.OnGranted(RequestId(5), GrantOf(KeyOf(100, 2)), At(1));
-  core_.OnOpenReply(KeyOf(100, 2), 0, absl::OkStatus(), At(2));
+  core_.OnOpenReply(KeyOf(100, 2), 0, OpenResult(), At(2));
   const SessionsActions actions = Take();
   EXPECT_THAT(actions.run.at(0).delivered, ElementsAre(70, 71));
   ASSERT_THAT(actions.deliver, SizeIs(1));

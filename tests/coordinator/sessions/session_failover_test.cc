@@ -40,7 +40,7 @@ class FailoverTest : public ::testing::Test {
     (void)Find(nodes, ms);
     core_.OnGranted(kRequest, GrantOf(KeyOf(100, epoch)), At(ms));
     for (size_t i = 0; i < nodes.size(); ++i) {
-      core_.OnOpenReply(KeyOf(100, epoch), i, absl::OkStatus(), At(ms));
+      core_.OnOpenReply(KeyOf(100, epoch), i, OpenResult(), At(ms));
     }
     SessionsActions actions = Take();
     EXPECT_THAT(actions.run, SizeIs(1));
@@ -107,7 +107,7 @@ TEST_F(FailoverTest, ALostNodeIsReplacedAndTheStreamGoesOnBehindWhatWasDelivered
   core_.OnGranted(kRequest, GrantOf(KeyOf(100, 2)), At(22));
   EXPECT_THAT(Take().open, SizeIs(3));
   Token(1, 2, 23);  // Of the old attempt: too late.
-  for (size_t i = 0; i < 3; ++i) core_.OnOpenReply(KeyOf(100, 2), i, absl::OkStatus(), At(23));
+  for (size_t i = 0; i < 3; ++i) core_.OnOpenReply(KeyOf(100, 2), i, OpenResult(), At(23));
   actions = Take();
   EXPECT_THAT(actions.deliver, IsEmpty());
   EXPECT_THAT(actions.started, IsEmpty());
@@ -328,7 +328,7 @@ TEST_F(FailoverTest, AFailureThatARestartCannotMendEndsTheSession) {
     core.OnGenerate(ARequest(), At(0));
     core.OnRoute(kRequest, RouteOver("a"), At(0));
     core.OnGranted(kRequest, GrantOf(KeyOf(100, 1)), At(0));
-    core.OnOpenReply(KeyOf(100, 1), 0, absl::OkStatus(), At(1));
+    core.OnOpenReply(KeyOf(100, 1), 0, OpenResult(), At(1));
     (void)core.TakeActions();
     core.OnRunFailed(KeyOf(100, 1), MakeFailure(kind, "no"), At(2));
     const SessionsActions actions = core.TakeActions();

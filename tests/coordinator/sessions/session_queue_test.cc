@@ -99,13 +99,13 @@ class Ring {
   }
   // Stage 0 decides; the other one has as much room.
   void Open(const SessionsActions::Open& open) {
-    absl::Status status;
+    absl::StatusOr<OpenResult> reply = OpenResult();
     if (open.stage == 0 && used() + Needs(open.tokens_max) > pages_) {
-      status = MakeFailure(FailureKind::kKvExhausted, "no pages");
+      reply = MakeFailure(FailureKind::kKvExhausted, "no pages");
     } else if (open.stage == 0) {
       holds_[open.key] = open.tokens_max - shared_;
     }
-    core_.OnOpenReply(open.key, open.stage, status, At(ms_));
+    core_.OnOpenReply(open.key, open.stage, reply, At(ms_));
   }
   uint32_t Needs(uint32_t tokens) const { return holds_.empty() ? tokens : tokens - shared_; }
   void Free(const SessionsActions::Fence& fence) {
@@ -254,7 +254,7 @@ TEST(SessionQueue, AProbeIsRecordedAsSuchAndBillsNothing) {
   probe.route = RouteOver("a");
   core.OnGenerate(probe, At(0));
   core.OnGranted(RequestId(1), GrantOf(KeyOf(100, 1)), At(0));
-  core.OnOpenReply(KeyOf(100, 1), 0, absl::OkStatus(), At(0));
+  core.OnOpenReply(KeyOf(100, 1), 0, OpenResult(), At(0));
   core.OnToken(KeyOf(100, 1), 0, 7, At(1));
   core.OnRunEnd(KeyOf(100, 1), RunResult{.reason = FinishReason::kLength, .tokens = 1}, At(1));
   const SessionsActions actions = core.TakeActions();

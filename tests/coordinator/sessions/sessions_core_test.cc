@@ -42,7 +42,7 @@ class SessionsTest : public ::testing::Test {
   void Open() {
     Grant();
     ASSERT_THAT(Take().open, SizeIs(3));
-    for (size_t i = 0; i < 3; ++i) core_.OnOpenReply(kKey, i, absl::OkStatus(), At(2));
+    for (size_t i = 0; i < 3; ++i) core_.OnOpenReply(kKey, i, OpenResult(), At(2));
   }
   void Run() {
     Open();
@@ -82,16 +82,43 @@ TEST_F(SessionsTest, NothingIsOpenedBeforeTheGrantIsDurable) {
 TEST_F(SessionsTest, TheHeadRunsOnlyWhenEveryStageIsOpen) {
   Grant();
   (void)Take();
-  core_.OnOpenReply(kKey, 2, absl::OkStatus(), At(2));
-  core_.OnOpenReply(kKey, 0, absl::OkStatus(), At(2));
-  core_.OnOpenReply(kKey, 0, absl::OkStatus(), At(2));  // A copy opens no other stage.
+  core_.OnOpenReply(kKey, 2, OpenResult(), At(2));
+  core_.OnOpenReply(kKey, 0, OpenResult(), At(2));
+  core_.OnOpenReply(kKey, 0, OpenResult(), At(2));  // A copy opens no other stage.
   EXPECT_TRUE(Take().empty());
-  core_.OnOpenReply(kKey, 1, absl::OkStatus(), At(3));
+  core_.OnOpenReply(kKey, 1, OpenResult(), At(3));
   const SessionsActions actions = Take();
   ASSERT_THAT(actions.run, SizeIs(1));
   EXPECT_EQ(actions.run[0].head.node, NodeId("node-a"));
   EXPECT_THAT(actions.run[0].delivered, IsEmpty());
   EXPECT_THAT(actions.started, SizeIs(1));
+}
+
+TEST_F(SessionsTest, TheHeadBeginsWhereTheShortestStageEnds) {
+  SessionRequest request = ARequest();
+  request.prompt_tokens = 100;
+  request.affinity = 9;
+  core_.OnGenerate(request, At(0));
+  EXPECT_EQ(Take().find_route.at(0).affinity, 9U);
+  core_.OnRoute(kRequest, RouteOver("abc"), At(0));
+  core_.OnGranted(kRequest, GrantOf(kKey), At(1));
+  (void)Take();
+  const uint32_t cached[] = {96, 64, 80};
+  for (size_t i = 0; i < 3; ++i) {
+    core_.OnOpenReply(kKey, i, OpenResult{.cached_tokens = cached[i]}, At(2));
+  }
+  EXPECT_EQ(Take().run.at(0).cached_tokens, 64U);
+  core_.OnRunEnd(kKey, RunResult{.reason = FinishReason::kStop}, At(20));
+  core_.OnFinished(kKey, SessionOutcome::kCompleted, At(25));
+  EXPECT_EQ(Take().end.at(0).result.cached_tokens, 64U);
+}
+
+TEST_F(SessionsTest, AStageThatSaysTooMuchIsBelievedAsFarAsThereIsAPrompt) {
+  Grant();  // 5 tokens of prompt.
+  for (size_t i = 0; i < 3; ++i) {
+    core_.OnOpenReply(kKey, i, OpenResult{.cached_tokens = ~uint32_t{0}}, At(2));
+  }
+  EXPECT_EQ(Take().run.at(0).cached_tokens, 0U);
 }
 
 TEST_F(SessionsTest, ACompletedAnswerEndsAfterItsRecordIsDurable) {
@@ -162,14 +189,14 @@ TEST_F(SessionsTest, AnEndThatCountsOtherTokensThanArrivedIsNotASuccess) {
 TEST_F(SessionsTest, ARefusedOpenFencesEveryStageAndTellsWhenToComeBack) {
   Grant();
   (void)Take();
-  core_.OnOpenReply(kKey, 0, absl::OkStatus(), At(2));
+  core_.OnOpenReply(kKey, 0, OpenResult(), At(2));
   core_.OnOpenReply(kKey, 1, MakeFailure(FailureKind::kKvExhausted, "pool has 0 of 64 pages free"),
                     At(3));
   const SessionsActions actions = Take();
   EXPECT_THAT(actions.run, IsEmpty());
   EXPECT_THAT(actions.fence, SizeIs(3));  // Also the one whose answer is still out.
   EXPECT_EQ(actions.fence[0].kind, FailureKind::kKvExhausted);
-  core_.OnOpenReply(kKey, 2, absl::OkStatus(), At(4));
+  core_.OnOpenReply(kKey, 2, OpenResult(), At(4));
   EXPECT_TRUE(Take().empty());
   core_.OnRoute(kRequest, RouteOver("abc"), At(4));  // No other, and nobody may wait.
   const absl::Status status = FinishedAs(SessionOutcome::kFailed, 5);
@@ -184,7 +211,7 @@ TEST_F(SessionsTest, ARefusedOpenFencesEveryStageAndTellsWhenToComeBack) {
 TEST_F(SessionsTest, AStageThatNeverAnswersItsOpenIsNamed) {
   Grant();
   (void)Take();
-  core_.OnOpenReply(kKey, 0, absl::OkStatus(), At(2));
+  core_.OnOpenReply(kKey, 0, OpenResult(), At(2));
   EXPECT_EQ(core_.NextWake(), At(2001));
   core_.OnTick(At(2000));
   EXPECT_TRUE(Take().empty());

@@ -43,6 +43,8 @@ INSTANTIATE_TEST_SUITE_P(
         Guard{PlantedBug::kRestartLosesDeadline, "an end by deadline and grace"},
         Guard{PlantedBug::kRestartRepeatsTokens, "a gap or a repeat"},
         Guard{PlantedBug::kRestartForgetsSuspects, "a new attempt leaves the suspects out"},
+        Guard{PlantedBug::kPrefixLongerThanHit,
+              "a run begins where every stage has what is before"},
         Guard{PlantedBug::kRestartsUnlimited, "at most three attempts run"},
         Guard{PlantedBug::kPoisonUnlimited, "no attempt after two deaths"},
         Guard{PlantedBug::kRefusedOpenLeaks, "every stage that was sent an open is sent a fence"},

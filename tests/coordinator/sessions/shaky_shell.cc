@@ -2,11 +2,14 @@
 
 #include <algorithm>
 
+#include "base/version.h"
+
 namespace shardline::testing {
 namespace {
 
 constexpr int64_t kBudgetMs = 2000;
 constexpr int64_t kGraceMs = 500;
+constexpr uint32_t kPromptTokens = 40;
 constexpr uint32_t kNewTokens = 4;
 
 // The one right token at each place of a session's answer.
@@ -138,7 +141,7 @@ void ShakyShell::Generate() {
   SessionRequest request;
   request.request = RequestId(next_request_++);
   request.model = "m";
-  request.prompt_tokens = 3;
+  request.prompt_tokens = kPromptTokens;
   request.new_tokens_max = kNewTokens;
   request.budget = absl::Milliseconds(kBudgetMs);
   request.identity.digest = 7;
@@ -268,7 +271,15 @@ void ShakyShell::AnswerOpen() {
   if (FailureKindOf(answer) == FailureKind::kStaleEpoch && decides) {
     session.blamed.insert(attempts_[key].opened[stage]);
   }
-  core_.OnOpenReply(key, stage, answer, Now());
+  absl::StatusOr<OpenResult> reply = OpenResult{.cached_tokens = CachedAt(key, stage)};
+  if (!answer.ok()) reply = answer;
+  core_.OnOpenReply(key, stage, reply, Now());
+}
+
+// Of the prompt's first pages; sometimes more than there are.
+uint32_t ShakyShell::CachedAt(const AttemptKey& key, size_t stage) {
+  const uint64_t pages = (key.session.value() * 5 + key.epoch.value() * 3 + stage * 7) % 5;
+  return static_cast<uint32_t>(pages) * kPageTokens;
 }
 
 void ShakyShell::SendToken() {
@@ -419,6 +430,12 @@ void ShakyShell::TakeRun(const SessionsActions::Run& run) {
   Attempt& attempt = attempts_[run.key];
   Require(!attempt.ran, "run once");
   Require(attempt.fenced.empty(), "run before its fence");
+  for (size_t stage = 0; stage < attempt.opened.size(); ++stage) {
+    Require(run.cached_tokens <= CachedAt(run.key, stage),
+            "a run begins where every stage has what is before");
+  }
+  Require(run.cached_tokens % kPageTokens == 0, "a run begins at the end of a page");
+  Require(run.cached_tokens < kPromptTokens + run.delivered.size(), "a run computes something");
   attempt.ran = true;
   attempt.head_next = static_cast<uint32_t>(run.delivered.size());
   Session& session = sessions_[run.key.session];

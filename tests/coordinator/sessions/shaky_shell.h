@@ -65,7 +65,7 @@ class ShakyShell {
     std::vector<StagePeer> opened;
     std::map<size_t, int> fenced;  // Stage to how often, less failed answers.
     bool ran = false;
-    bool doubted = false;  // A connection was lost: what comes after that decides nothing.
+    bool doubted = false;    // A connection was lost: what comes after that decides nothing.
     uint32_t head_next = 0;  // The token its head sends next.
     bool finishing = false;
     std::optional<SessionOutcome> record;
@@ -85,6 +85,7 @@ class ShakyShell {
   void AnswerRoute();
   void AnswerGrant();
   void AnswerOpen();
+  static uint32_t CachedAt(const AttemptKey& key, size_t stage);
   void SendToken();
   void EndRun();
   void AnswerFinish(bool refuse);

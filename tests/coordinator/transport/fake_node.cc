@@ -162,6 +162,8 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
       shard.set_kv_pages_total(load.kv_pages());
       *shard.mutable_layers() = load.layers();
       shard.set_model_id(load.model_id());
+      shard.mutable_cost()->set_step_us(options.step_us);
+      shard.mutable_cost()->set_row_us(options.row_us);
       *message.mutable_shard() = shard;
     }
     Write(message);
@@ -260,6 +262,7 @@ void FakeNode::Start(int coordinator_port, bool same_process) {
   hello.mutable_capacity()->set_int8_ops_per_s(1e10);
   hello.mutable_capacity()->set_backend("cpu");
   hello.mutable_capacity()->set_device("fake");
+  hello.mutable_capacity()->set_machine(state_->options.machine);
 
   grpc::ChannelArguments args;
   args.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

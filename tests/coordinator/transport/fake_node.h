@@ -20,6 +20,9 @@ struct FakeNodeOptions {
   std::string id;
   uint64_t memory_bytes = uint64_t{1} << 30;
   std::string numerics_id = "fake";
+  std::string machine = {};  // Empty: one of its own.
+  double step_us = 0;        // Measured, it says; 0: it did not.
+  double row_us = 0;
 };
 
 // What a head answers to RunAttempt, from behind the forced prefix on.

@@ -53,6 +53,16 @@ TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
   EXPECT_EQ(Parse({"--config", "/nonexistent/x.yaml"}).exit_code, 2);
 }
 
+TEST(CoordinatorOptions, PrefixesAreCachedUnlessToldOtherwise) {
+  EXPECT_TRUE(Parse({}).options.prefix_cache);
+  EXPECT_FALSE(Parse({"--prefix-cache", "off"}).options.prefix_cache);
+  setenv("SHARDLINE_COORDINATOR_PREFIX_CACHE", "off", 1);
+  EXPECT_FALSE(Parse({}).options.prefix_cache);
+  EXPECT_TRUE(Parse({"--prefix-cache", "on"}).options.prefix_cache);
+  unsetenv("SHARDLINE_COORDINATOR_PREFIX_CACHE");
+  EXPECT_EQ(Parse({"--prefix-cache", "maybe"}).exit_code, 2);
+}
+
 TEST(CoordinatorOptions, ARestoreIsAskedForByHandAlone) {
   EXPECT_FALSE(Parse({}).options.restore_term.has_value());
   EXPECT_EQ(Parse({"--restore", "0"}).options.restore_term, 0u);

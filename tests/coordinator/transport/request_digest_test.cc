@@ -13,6 +13,8 @@ TEST(RequestDigest, IsTheSameForTheSameQuestionAskedAgain) {
   again.set_idempotency_key("k");
   again.mutable_reattach()->set_session(5);
   again.mutable_reattach()->add_tokens_held(7);
+  again.set_no_prefix_cache(true);
+  again.set_no_drafts(true);
   EXPECT_EQ(RequestDigest(first), RequestDigest(again));
 }
 

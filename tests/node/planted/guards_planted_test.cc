@@ -237,6 +237,38 @@ bool AnOlderConnectionIsShutOut() {
   return stage.Row(1, 0, 1.0F, 1).jobs.empty();
 }
 
+bool APageIsFoundOnlyWhenItIsComputed() {
+  StageCore stage({.node = NodeId("a"),
+                   .incarnation = Incarnation(1),
+                   .recipe = {.model_id = ModelId("m")},
+                   .layers = {.begin = 0, .end = 2},
+                   .layers_total = 2,
+                   .is_head = true,
+                   .hidden_dim = 1,
+                   .pages_total = kPages,
+                   .context_tokens_max = 64});
+  const Instant now = Instant::FromOrigin(absl::Seconds(100));
+  OpenAttempt open{.key = Stage::Key(1),
+                   .term = Term(1),
+                   .incarnation = Incarnation(1),
+                   .recipe = stage.options().recipe,
+                   .route = {{.node = NodeId("a"),
+                              .incarnation = Incarnation(1),
+                              .layers = {.begin = 0, .end = 2}}},
+                   .tokens_max = 32,
+                   .budget = absl::Seconds(10),
+                   .prefix_root = PrefixRoot(ModelId("m"), NumericsId(), "")};
+  const std::vector<int32_t> prompt(17, 3);
+  open.prefix_keys = PrefixChain(open.prefix_root, prompt, kPageTokens);
+  if (!stage.Open(open, now).ok()) return false;
+  const BundleRow row{
+      .key = {open.key, StepIndex(0)}, .token_count = 17, .budget = absl::Seconds(5)};
+  stage.OnBundle({}, {.rows = {row}, .tokens = prompt}, now);
+  open.key.session = SessionId(8);
+  const absl::StatusOr<OpenReply> other = stage.Open(open, now);
+  return other.ok() && other->cached_tokens == 0;
+}
+
 bool ACopyInFlightLeavesTheOriginalAlone() {
   HeadCore head({.node = NodeId("a"),
                  .layers = {.begin = 0, .end = 2},
@@ -305,6 +337,7 @@ INSTANTIATE_TEST_SUITE_P(
         Guard{"NonFiniteForwarded", PlantedBug::kNonFiniteForwarded, WhatIsNotFiniteGoesNoFurther},
         Guard{"ResumeUnverified", PlantedBug::kResumeUnverified, AResumeSendsWhatThePeerLacks},
         Guard{"ResumeWithoutFence", PlantedBug::kResumeWithoutFence, AnOlderConnectionIsShutOut},
+        Guard{"CachedUncomputed", PlantedBug::kCachedUncomputed, APageIsFoundOnlyWhenItIsComputed},
         Guard{"CopyEndsTheOriginal", PlantedBug::kCopyEndsTheOriginal,
               ACopyInFlightLeavesTheOriginalAlone}),
     [](const ::testing::TestParamInfo<Guard>& info) { return std::string(info.param.name); });

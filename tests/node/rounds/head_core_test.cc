@@ -30,17 +30,38 @@ RunAttempt RunOf(uint64_t session, size_t prompt_size) {
           .tokens_max = 100000};
 }
 
-// The tokens that are in the ring before a decode step sent now: what it has to wait behind.
-TEST(HeadCore, BoundsThePrefillADecodeStepWaitsBehind) {
+// The hidden state of a bundle's steps, back from the last stage.
+StageBundle BackOf(const StageBundle& bundle) {
+  StageBundle back{.rows = bundle.rows};
+  for (BundleRow& row : back.rows) {
+    row.position += row.token_count - 1;
+    row.token_count = 1;
+  }
+  back.hidden = Buffer::Allocate(back.rows.size() * 2 * sizeof(float));
+  return back;
+}
+
+ComputeDone DoneOf(const ComputeJob& job, int32_t token) {
+  ComputeDone done{.id = job.id};
+  for (const SampleTarget& sample : job.samples) {
+    done.samples.push_back({.key = sample.key, .tokens = {{.token = token}}});
+  }
+  return done;
+}
+
+TEST(HeadCore, FillsARoundWithPiecesUpToItsBudget) {
   HeadCore head(Options());
   for (uint64_t session = 1; session <= 20; ++session) {
     ASSERT_THAT(head.OnRun(RunOf(session, 5000), kNow), IsOk());
   }
-  int64_t token_count = 0;
-  for (const StageBundle& bundle : head.TakeActions().steps) {
-    token_count += static_cast<int64_t>(bundle.tokens.size());
-  }
-  EXPECT_EQ(token_count, head.options().prefill_chunks_max * head.options().chunk_tokens_max);
+  HeadActions actions = head.TakeActions();
+  ASSERT_EQ(actions.steps.size(), 1U) << "one round is in flight";
+  EXPECT_EQ(actions.steps[0].tokens.size(), 64U) << "the first prompt was alone";
+  head.OnReturn(BackOf(actions.steps[0]), kNow);
+  actions = head.TakeActions();
+  ASSERT_EQ(actions.steps.size(), 1U);
+  EXPECT_EQ(actions.steps[0].rows.size(), 4U);
+  EXPECT_EQ(actions.steps[0].tokens.size(), static_cast<size_t>(head.options().piece_tokens_idle));
 }
 
 TEST(HeadCore, HandsTheDeviceTheReturnedBufferItself) {
@@ -69,32 +90,24 @@ TEST(HeadCore, DoesNotSampleAChunkBecauseItsFlagsSaySo) {
   EXPECT_TRUE(head.TakeActions().jobs.empty());
 }
 
-TEST(HeadCore, SplitsStepsIntoBundlesOfTheAgreedSize) {
+TEST(HeadCore, KeepsRoundsWithinTheAgreedSizeOfABundle) {
   HeadOptions options = Options();
   options.bundle_rows_max = 2;
   HeadCore head(options);
-  StageBundle back;
   for (uint64_t session = 1; session <= 5; ++session) {
     ASSERT_THAT(head.OnRun(RunOf(session, 1), kNow), IsOk());
-    for (const StageBundle& bundle : head.TakeActions().steps) {
-      back.rows.insert(back.rows.end(), bundle.rows.begin(), bundle.rows.end());
+  }
+  size_t ends = 0;
+  for (int round = 0; ends < 5 && round < 100; ++round) {
+    HeadActions actions = head.TakeActions();
+    ends += actions.ends.size();
+    for (const StageBundle& bundle : actions.steps) {
+      EXPECT_LE(bundle.rows.size(), 2U);
+      head.OnReturn(BackOf(bundle), kNow);
     }
-    if (session == 4) continue;
+    for (const ComputeJob& job : actions.jobs) head.OnComputeDone(DoneOf(job, 5), kNow);
   }
-  ASSERT_EQ(back.rows.size(), 4U) << "the fifth prompt waits its turn";
-  back.hidden = Buffer::Allocate(4 * 2 * sizeof(float));
-  head.OnReturn(back, kNow);
-  const HeadActions actions = head.TakeActions();
-  ComputeDone done{.id = actions.jobs[0].id};
-  for (const SampleTarget& sample : actions.jobs[0].samples) {
-    done.samples.push_back({.key = sample.key, .tokens = {{.token = 5}}});
-  }
-  head.OnComputeDone(done, kNow);
-  const HeadActions next = head.TakeActions();
-  ASSERT_EQ(next.steps.size(), 2U);
-  EXPECT_EQ(next.steps[0].rows.size(), 2U);
-  EXPECT_EQ(next.steps[1].rows.size(), 2U);
-  EXPECT_EQ(next.tokens.size(), 4U);
+  EXPECT_EQ(ends, 5U);
 }
 
 }  // namespace

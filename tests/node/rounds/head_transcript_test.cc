@@ -96,9 +96,13 @@ class Transcript {
                     .hidden_dim = 1,
                     .context_tokens_max = 32,
                     .chunk_tokens_max = static_cast<int32_t>(command.Number("chunk", 4)),
-                    .prefill_chunks_max = static_cast<int32_t>(command.Number("prefill", 4)),
-                    .attempts_max = command.Number("attempts", 4)});
+                    .piece_tokens_decoding = static_cast<int32_t>(command.Number("decoding", 4)),
+                    .piece_tokens_idle = static_cast<int32_t>(command.Number("idle", 16)),
+                    .attempts_max = command.Number("attempts", 4),
+                    .queue_max = command.Number("queue", 2),
+                    .tenant_queue_max = command.Number("tenant_queue", 2)});
     stage_count_ = command.Number("stages", 3);
+    rounds_in_flight_ = command.Number("m", 2);
     return "ok";
   }
 
@@ -116,7 +120,10 @@ class Transcript {
         .new_tokens_max = static_cast<int32_t>(command.Number("new", 8)),
         .stop_tokens = Numbers(command.Text("stop")),
         .budget = absl::Milliseconds(static_cast<int64_t>(command.Number("budget_ms", 60000))),
-        .tokens_max = static_cast<int32_t>(command.Number("tokens_max", 32))};
+        .tokens_max = static_cast<int32_t>(command.Number("tokens_max", 32)),
+        .tenant = command.Text("tenant"),
+        .cached_tokens = static_cast<int32_t>(command.Number("cached")),
+        .rounds_in_flight = static_cast<int32_t>(rounds_in_flight_)};
     if (command.Has("top_p")) run.sampling.top_p = static_cast<float>(command.Number("top_p"));
     for (uint64_t i = 0; i < stage_count_; ++i) {
       const auto begin = static_cast<int32_t>(2 * i);
@@ -156,7 +163,11 @@ class Transcript {
     const std::vector<int32_t> tokens = Numbers(command.Text("tokens"));
     for (size_t i = 0; i < tokens.size(); ++i) {
       SampleResult result{.key = it->second.samples[i].key, .tokens = {{.token = tokens[i]}}};
-      if (tokens[i] < 0) result.status = MakeFailure(FailureKind::kNonFinite, "not finite");
+      if (tokens[i] < 0) {
+        result = {.key = result.key,
+                  .status = MakeFailure(FailureKind::kNonFinite, "not finite"),
+                  .tokens = {}};
+      }
       done.samples.push_back(std::move(result));
     }
     jobs_.erase(it);
@@ -208,6 +219,7 @@ class Transcript {
 
   std::unique_ptr<HeadCore> head_;
   uint64_t stage_count_ = 3;
+  uint64_t rounds_in_flight_ = 2;
   Instant now_ = Instant::FromOrigin(absl::Seconds(100));
   std::map<uint64_t, ComputeJob> jobs_;
 };

@@ -1,0 +1,234 @@
+// How a head composes rounds and sends them.
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "base/check.h"
+#include "base/version.h"
+#include "node/rounds/head_core.h"
+
+namespace shardline {
+
+// Whatever may go on goes on: at the end of every event.
+void HeadCore::Advance(Instant now) {
+  if (!halted_.ok()) return;
+  Admit(now);
+  StartFinish();
+  for (auto& [ring, lane] : lanes_) {
+    while (lane.rounds.size() < static_cast<size_t>(lane.rounds_in_flight_max)) {
+      if (!BeginRound(lane, now)) break;
+    }
+  }
+}
+
+bool HeadCore::BeginRound(HeadLane& lane, Instant now) {
+  RoundPlan plan = Compose(lane);
+  if (plan.rows.empty()) return false;
+  plan.walk = walk_next_++;
+  Dispatch(lane, plan, now);
+  return true;
+}
+
+RoundPlan HeadCore::Compose(const HeadLane& lane) {
+  ready_view_.clear();
+  for (const HeadAttempt* attempt : lane.ready) {
+    const bool has_drafts = !attempt->drafts.empty();
+    ready_view_.push_back({.attempt = attempt->run.key,
+                           .step = StepIndex(attempt->step_next),
+                           .kind = has_drafts ? RoundRowKind::kVerify : RoundRowKind::kDecode,
+                           .position = attempt->sent,
+                           .token_count = 1 + static_cast<int32_t>(attempt->drafts.size()),
+                           .rejected = attempt->rejected,
+                           .slot = attempt->lease->slot,
+                           .rounds_waited = lane.rounds_begun - attempt->rounds_at_ready});
+  }
+  ViewFilling(lane);
+  const LaneView view{.lane = lane.id,
+                      .rounds_in_flight_max = lane.rounds_in_flight_max,
+                      .decoding_count = static_cast<int32_t>(lane.decoding),
+                      .ready = ready_view_,
+                      .filling = filling_view_};
+  return ComposeRound(view, {.rows_max = static_cast<int32_t>(options_.bundle_rows_max),
+                             .tokens_max = options_.bundle_tokens_max,
+                             .piece_tokens_max = options_.chunk_tokens_max,
+                             .piece_tokens_decoding = options_.piece_tokens_decoding,
+                             .piece_tokens_idle = options_.piece_tokens_idle});
+}
+
+// Tenants in turn after the one served last: the first prompt of each, then the second of each ….
+void HeadCore::ViewFilling(const HeadLane& lane) {
+  filling_view_.clear();
+  turns_.clear();
+  auto tenant = lane.tenants.upper_bound(lane.served_last);
+  for (size_t seen = 0; seen < lane.tenants.size(); ++seen, ++tenant) {
+    if (tenant == lane.tenants.end()) tenant = lane.tenants.begin();
+    if (!tenant->second.filling.empty()) turns_.push_back(&tenant->second.filling);
+  }
+  const int32_t pieces_max = std::min(lane.rounds_in_flight_max, options_.chunks_in_flight);
+  const auto add = [&](const HeadAttempt& attempt) {
+    if (static_cast<int32_t>(attempt.flights.size()) >= pieces_max || attempt.resend_at) return;
+    filling_view_.push_back({.attempt = attempt.run.key,
+                             .step = StepIndex(attempt.step_next),
+                             .position = attempt.sent,
+                             .tokens_left = attempt.prefix_count - attempt.sent,
+                             .slot = attempt.lease->slot});
+  };
+  next_in_turn_.clear();
+  for (const auto* prompts : turns_) next_in_turn_.push_back(prompts->begin());
+  for (bool any = true; any;) {
+    any = false;
+    for (size_t i = 0; i < turns_.size(); ++i) {
+      if (next_in_turn_[i] == turns_[i]->end()) continue;
+      add(**next_in_turn_[i]++);
+      any = true;
+    }
+  }
+}
+
+void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
+  HeadRound round{.walk = plan.walk, .rows_out = static_cast<int32_t>(plan.rows.size())};
+  int32_t token_count = 0;
+  for (const RoundRow& row : plan.rows) token_count += row.token_count;
+  StageBundle bundle;
+  bundle.rows.reserve(plan.rows.size());
+  bundle.tokens.reserve(static_cast<size_t>(token_count));
+  for (const RoundRow& row : plan.rows) {
+    HeadFlight flight{.step = row.step,
+                      .kind = row.kind,
+                      .walk = plan.walk,
+                      .sent = now,
+                      .position = row.position,
+                      .token_count = row.token_count,
+                      .round_tokens = token_count,
+                      .piece_rounds_ahead = piece_rounds_};
+    if (flight.is_piece()) ++round.pieces_out;
+    if (flight.is_piece()) stats_.piece_tokens += static_cast<uint64_t>(row.token_count);
+    if (!flight.is_piece()) ++stats_.decode_rows;
+    const auto it = attempts_.find(row.attempt);
+    SL_CHECK(it != attempts_.end());
+    SendRow(it->second, row, std::move(flight), bundle);
+  }
+  if (round.pieces_out > 0) ++piece_rounds_;
+  lane.rounds.push_back(round);
+  ++lane.rounds_begun;
+  ++stats_.rounds;
+  stats_.rows += plan.rows.size();
+  const auto size_class = static_cast<size_t>(std::bit_width(plan.rows.size() - 1));
+  ++stats_.rounds_of_rows[std::min(size_class, stats_.rounds_of_rows.size() - 1)];
+  actions_.steps.push_back(std::move(bundle));
+}
+
+void HeadCore::SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight flight,
+                       StageBundle& bundle) {
+  SL_CHECK(row.step == StepIndex(attempt.step_next));
+  SL_CHECK(row.position == attempt.sent);
+  const Instant now = flight.sent;
+  uint32_t flags = flight.is_sampled() ? kRowWantsLogits : 0;
+  if (row.kind == RoundRowKind::kVerify) flags = kRowWantsAllLogits;
+  bundle.rows.push_back({.key = {.attempt = attempt.run.key, .step = row.step},
+                         .position = row.position,
+                         .token_count = row.token_count,
+                         .hop = 0,
+                         .budget = attempt.deadline - now,
+                         .flags = flags,
+                         .prefix_key = TakePrefixKey(attempt, row.position),
+                         .rejected = row.rejected});
+  flight.drafts = std::exchange(attempt.drafts, {});
+  const auto first = attempt.tokens.begin() + row.position;
+  const auto own = row.token_count - static_cast<int32_t>(flight.drafts.size());
+  bundle.tokens.insert(bundle.tokens.end(), first, first + own);
+  bundle.tokens.insert(bundle.tokens.end(), flight.drafts.begin(), flight.drafts.end());
+  const bool is_piece = flight.is_piece();
+  attempt.flights.push_back(std::move(flight));
+  ++attempt.step_next;
+  attempt.sent += row.token_count;
+  attempt.rejected = 0;
+  ++attempt.timings.rounds;
+  ++stats_.steps_sent;
+  if (is_piece) attempt.lane->second.served_last = attempt.run.tenant;
+  const bool has_more = attempt.sent < attempt.prefix_count;
+  Move(attempt, has_more ? attempt.tenant->filling : attempt.spot);
+}
+
+// The key of the page that ends at or before `position`, once, if the stages lack it.
+PrefixKey HeadCore::TakePrefixKey(HeadAttempt& attempt, int32_t position) {
+  PrefixKey key;
+  if (attempt.run.prefix_root.empty()) return key;
+  while (attempt.chain_pages < position / kPageTokens) {
+    const size_t from = static_cast<size_t>(attempt.chain_pages) * kPageTokens;
+    attempt.chain =
+        PrefixNext(attempt.chain, absl::MakeConstSpan(attempt.tokens).subspan(from, kPageTokens));
+    if (attempt.chain_pages++ >= attempt.open_pages) key = attempt.chain;
+  }
+  return key;
+}
+
+void HeadCore::Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to) {
+  to.splice(to.end(), *attempt.list, attempt.node);
+  attempt.list = &to;
+}
+
+// The own stage has kept what they left behind, and passes it on once more.
+void HeadCore::SendAgain(Instant now) {
+  StageBundle bundle;
+  const auto flush = [&] {
+    if (!bundle.rows.empty()) actions_.steps.push_back(std::exchange(bundle, {}));
+  };
+  for (auto& [key, attempt] : attempts_) {
+    if (!attempt.resend_at || *attempt.resend_at > now) continue;
+    attempt.resend_at.reset();
+    attempt.resent_below = StepIndex(attempt.step_next);
+    for (HeadFlight& flight : attempt.flights) {
+      if (!flight.is_piece()) continue;
+      const size_t token_count = bundle.tokens.size() + static_cast<size_t>(flight.token_count);
+      if (bundle.rows.size() >= options_.bundle_rows_max ||
+          token_count > static_cast<size_t>(options_.bundle_tokens_max)) {
+        flush();
+      }
+      flight.sent = now;
+      bundle.rows.push_back({.key = {.attempt = key, .step = flight.step},
+                             .position = flight.position,
+                             .token_count = flight.token_count,
+                             .hop = 0,
+                             .budget = attempt.deadline - now,
+                             .flags = flight.is_sampled() ? kRowWantsLogits : 0});
+      const auto first = attempt.tokens.begin() + flight.position;
+      bundle.tokens.insert(bundle.tokens.end(), first, first + flight.token_count);
+      ++stats_.steps_resent;
+    }
+  }
+  flush();
+}
+
+void HeadCore::LeaveRing(HeadLane& lane, const HeadFlight& flight) {
+  HeadRound* round = FindRound(lane, flight.walk);
+  if (round == nullptr) return;
+  --round->rows_out;
+  if (flight.is_piece() && --round->pieces_out == 0) --piece_rounds_;
+  EndIfOver(lane, *round);
+}
+
+void HeadCore::LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled) {
+  HeadRound* round = FindRound(lane, flight.walk);
+  if (round == nullptr) return;
+  --round->rows_sampling;
+  if (is_sampled) ++round->rows_sampled;
+  EndIfOver(lane, *round);
+}
+
+// None: it was over without its stragglers.
+HeadRound* HeadCore::FindRound(HeadLane& lane, uint64_t walk) {
+  for (HeadRound& round : lane.rounds) {
+    if (round.walk == walk) return &round;
+  }
+  return nullptr;
+}
+
+void HeadCore::EndIfOver(HeadLane& lane, const HeadRound& round) {
+  if (!round.is_over()) return;
+  if (round.pieces_out > 0) --piece_rounds_;
+  lane.rounds.erase(lane.rounds.begin() + (&round - lane.rounds.data()));
+}
+
+}  // namespace shardline
