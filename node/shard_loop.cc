@@ -209,6 +209,12 @@ void ShardLoop::OnWake() {
   Drain();
 }
 
+void ShardLoop::DrainRuns(const absl::Status& reason, Instant deadline) {
+  if (head_ == nullptr) return;
+  head_->Drain(reason, deadline, around_.clock->Now());
+  Drain();
+}
+
 void ShardLoop::End(const absl::Status& reason) {
   const Instant now = around_.clock->Now();
   if (head_ != nullptr) head_->Halt(reason, now);

@@ -89,7 +89,14 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   void OnRunClosed(const AttemptKey& key, const std::shared_ptr<RunStream>& stream);
   void OnWake();
 
-  // Ends every attempt, run and link with `reason`. Nothing may be called afterwards.
+  // New runs are refused from now on; those that run or wait go on until `deadline`, and what is
+  // left then ends with `reason`.
+  void DrainRuns(const absl::Status& reason, Instant deadline);
+  // No run is left, and none will come. True without a head.
+  bool runs_drained() const { return head_ == nullptr || head_->drained(); }
+
+  // Ends every attempt, run and link with `reason`; waits for nobody, the device least of all.
+  // Nothing may be called afterwards.
   void End(const absl::Status& reason);
 
  private:

@@ -38,6 +38,7 @@ struct HeadRound {
 
   // Stragglers do not hold up the next round: what comes back with it may go on.
   bool is_over() const { return rows_sampling == 0 && (rows_out == 0 || rows_sampled > 0); }
+  bool is_gone() const { return rows_sampling == 0 && rows_out == 0; }
 };
 
 // The attempts of one tenant in a lane.
@@ -51,12 +52,16 @@ struct HeadLane {
   uint64_t id = 0;
   int32_t rounds_in_flight_max = 1;
   uint64_t rounds_begun = 0;
-  std::vector<HeadRound> rounds;  // In flight, oldest first.
+  std::vector<HeadRound> rounds;  // Oldest first; while any row of it, or of one before, is left.
   std::list<HeadAttempt*> ready;  // With a token to send, in the order in which it was drawn.
   std::map<std::string, HeadTenant> tenants;
   std::string served_last;  // The tenant whose prompt had the last piece.
   size_t attempts = 0;
   size_t decoding = 0;  // Attempts behind their first token.
+
+  // Rounds that are not over. One behind a row that is being sampled counts too: pieces alone
+  // would otherwise go round and round while a token waits to be drawn.
+  size_t rounds_in_flight() const;
 };
 
 using HeadLanes = std::map<std::vector<StagePeer>, HeadLane>;

@@ -41,7 +41,7 @@ HeadActions HeadCore::TakeActions() {
 
 size_t HeadCore::rounds_in_flight() const {
   size_t count = 0;
-  for (const auto& [ring, lane] : lanes_) count += lane.rounds.size();
+  for (const auto& [ring, lane] : lanes_) count += lane.rounds_in_flight();
   return count;
 }
 

@@ -149,7 +149,7 @@ class HeadCore {
   void LeaveRing(HeadLane& lane, const HeadFlight& flight);
   void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
   static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
-  void EndIfOver(HeadLane& lane, const HeadRound& round);
+  static void ForgetGone(HeadLane& lane);
 
   // Sampling and results: head_finish.cc.
   void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);

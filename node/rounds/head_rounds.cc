@@ -10,13 +10,23 @@
 
 namespace shardline {
 
+size_t HeadLane::rounds_in_flight() const {
+  size_t count = 0;
+  bool is_behind_sampling = false;
+  for (const HeadRound& round : rounds) {
+    is_behind_sampling = is_behind_sampling || round.rows_sampling > 0;
+    if (is_behind_sampling || !round.is_over()) ++count;
+  }
+  return count;
+}
+
 // Whatever may go on goes on: at the end of every event.
 void HeadCore::Advance(Instant now) {
   if (!halted_.ok()) return;
   Admit(now);
   StartFinish();
   for (auto& [ring, lane] : lanes_) {
-    while (lane.rounds.size() < static_cast<size_t>(lane.rounds_in_flight_max)) {
+    while (lane.rounds_in_flight() < static_cast<size_t>(lane.rounds_in_flight_max)) {
       if (!BeginRound(lane, now)) break;
     }
   }
@@ -206,7 +216,7 @@ void HeadCore::LeaveRing(HeadLane& lane, const HeadFlight& flight) {
   if (round == nullptr) return;
   --round->rows_out;
   if (flight.is_piece() && --round->pieces_out == 0) --piece_rounds_;
-  EndIfOver(lane, *round);
+  ForgetGone(lane);
 }
 
 void HeadCore::LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled) {
@@ -214,10 +224,10 @@ void HeadCore::LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_s
   if (round == nullptr) return;
   --round->rows_sampling;
   if (is_sampled) ++round->rows_sampled;
-  EndIfOver(lane, *round);
+  ForgetGone(lane);
 }
 
-// None: it was over without its stragglers.
+// None for a step that waits to be sent again: it is of no round.
 HeadRound* HeadCore::FindRound(HeadLane& lane, uint64_t walk) {
   for (HeadRound& round : lane.rounds) {
     if (round.walk == walk) return &round;
@@ -225,10 +235,12 @@ HeadRound* HeadCore::FindRound(HeadLane& lane, uint64_t walk) {
   return nullptr;
 }
 
-void HeadCore::EndIfOver(HeadLane& lane, const HeadRound& round) {
-  if (!round.is_over()) return;
-  if (round.pieces_out > 0) --piece_rounds_;
-  lane.rounds.erase(lane.rounds.begin() + (&round - lane.rounds.data()));
+void HeadCore::ForgetGone(HeadLane& lane) {
+  bool is_behind_sampling = false;
+  std::erase_if(lane.rounds, [&](const HeadRound& round) {
+    is_behind_sampling = is_behind_sampling || round.rows_sampling > 0;
+    return !is_behind_sampling && round.is_gone();
+  });
 }
 
 }  // namespace shardline

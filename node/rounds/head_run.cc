@@ -269,6 +269,11 @@ bool HeadCore::SendsAgain(HeadAttempt& attempt, const RowFailure& failure, Insta
   if (!is_gap && !is_miss) return false;
   if (attempt.resend_at) return true;
   if (attempt.resends >= options_.resends_max) return false;
+  // Meanwhile no round waits for its steps.
+  for (HeadFlight& flight : attempt.flights) {
+    LeaveRing(attempt.lane->second, flight);
+    flight.walk = 0;
+  }
   attempt.resend_at = now + options_.resend_pause * (1 << attempt.resends);
   ++attempt.resends;
   return true;

@@ -17,6 +17,7 @@ namespace {
 
 // Tokens that may wait for a slow reader.
 constexpr size_t kEventsWaitingMax = 1024;
+constexpr absl::Duration kDrainRetryAfter = absl::Seconds(1);
 
 class RunCall;
 
@@ -51,6 +52,14 @@ class RunCall : public grpc::ServerWriteReactor<v1::RunAttemptEvent> {
   // Apart from construction, since the run may end before it returns.
   void Start(const v1::RunAttemptRequest& request) {
     key_ = {SessionId(request.session()), Epoch(request.epoch())};
+    if (events_->gate != nullptr && !events_->gate->Enter()) {
+      stream_->Fail(MakeFailure({.kind = FailureKind::kOverloaded,
+                                 .session = key_.session,
+                                 .epoch = key_.epoch,
+                                 .retry_after = kDrainRetryAfter},
+                                "the node is draining"));
+      return;
+    }
     absl::StatusOr<RunRequest> run = FromProto(request);
     if (!run.ok()) {
       stream_->Fail(run.status());
@@ -71,6 +80,7 @@ class RunCall : public grpc::ServerWriteReactor<v1::RunAttemptEvent> {
   void OnDone() override {
     stream_->Forget();
     if (posted_) events_->on_run_closed(key_, stream_);
+    if (events_->gate != nullptr) events_->gate->Leave();
     delete this;
   }
 

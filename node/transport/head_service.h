@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "node/rounds/run_attempt.h"
+#include "node/transport/run_gate.h"
 #include "node/transport/stage_conversion.h"
 
 namespace shardline {
@@ -33,6 +34,9 @@ struct HeadEvents {
   std::function<void(RunRequest, std::shared_ptr<RunStream>)> on_run;
   // The call is over; if the caller hung up, the attempt may still be running.
   std::function<void(AttemptKey, std::shared_ptr<RunStream>)> on_run_closed;
+  // Counts every call from before it is looked at until it is over; shut, calls are refused with
+  // kOverloaded. Not owned, outlives the service; may be null.
+  RunGate* gate = nullptr;
 };
 
 std::unique_ptr<grpc::Service> MakeHeadService(HeadEvents events);

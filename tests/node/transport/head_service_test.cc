@@ -33,6 +33,7 @@ class HeadServiceTest : public testing::Test {
     events.on_run_closed = [this](AttemptKey key, std::shared_ptr<RunStream>) {
       EXPECT_TRUE(closed_.TryPost(key));
     };
+    events.gate = &gate_;
     server_ = NodeServer::Start("127.0.0.1:0", {}, std::move(events), {}, {}).value();
     stub_ = v1::Head::NewStub(
         grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
@@ -45,6 +46,7 @@ class HeadServiceTest : public testing::Test {
 
   Mailbox<Run> runs_{16};
   Mailbox<AttemptKey> closed_{16};
+  RunGate gate_;
   std::unique_ptr<NodeServer> server_;
   std::unique_ptr<v1::Head::Stub> stub_;
   v1::RunAttemptRequest request_;
@@ -111,6 +113,29 @@ TEST_F(HeadServiceTest, ACallerThatHangsUpIsReportedOnce) {
   run->stream->SendToken({.key = kKey});
   run->stream->End({.key = kKey, .reason = FinishReason::kLength});
   EXPECT_EQ(closed_.size(), 0U);
+}
+
+TEST_F(HeadServiceTest, AShutGateRefusesNewRunsAndWaitsForThoseInside) {
+  grpc::ClientContext inside;
+  const auto running = stub_->RunAttempt(&inside, request_);
+  const std::optional<Run> run = runs_.Take(kPatience);
+  ASSERT_TRUE(run.has_value());
+  gate_.Shut();
+  grpc::ClientContext late;
+  const auto refused = stub_->RunAttempt(&late, request_);
+  v1::RunAttemptEvent event;
+  EXPECT_FALSE(refused->Read(&event));
+  const absl::Status status = FromGrpcStatus(refused->Finish());
+  EXPECT_EQ(FailureKindOf(status), FailureKind::kOverloaded);
+  EXPECT_GT(FailureDetailOf(status).retry_after, absl::ZeroDuration());
+  EXPECT_EQ(runs_.size(), 0U);
+  EXPECT_FALSE(gate_.AwaitEmpty(absl::ZeroDuration()));
+
+  run->stream->End({.key = kKey, .reason = FinishReason::kLength});
+  while (running->Read(&event)) {
+  }
+  EXPECT_TRUE(running->Finish().ok());
+  EXPECT_TRUE(gate_.AwaitEmpty(kPatience));
 }
 
 TEST_F(HeadServiceTest, AStreamThatNobodyReadsEndsInsteadOfGrowing) {
