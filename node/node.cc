@@ -163,9 +163,17 @@ Node::~Node() {
 }
 
 void Node::Drain(absl::Duration timeout) {
-  const absl::Duration move_after = std::max(timeout - kMoveTime, timeout / 2);
+  const Instant move_by = clock_->Now() + std::max(timeout - kMoveTime, timeout / 2);
+  // A run that is late goes elsewhere. What the coordinator has not moved in time ends here.
+  gate_.Shut();
+  strand_.Post([this, deadline = clock_->Now() + timeout] {
+    if (loop_ == nullptr) return;
+    loop_->DrainRuns(MakeFailure({.kind = FailureKind::kOverloaded, .node = options_.node_id},
+                                 "the node is leaving"),
+                     deadline);
+  });
   absl::MutexLock lock(&mu_);
-  leaving_ = Leaving{.move_by = clock_->Now() + move_after, .lost = !joined_};
+  leaving_ = Leaving{.move_by = move_by, .lost = !joined_};
   const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return leaving_->lost || (leaving_->heard >= kAnswersToLeave && leaving_->empty);
   };
@@ -247,6 +255,7 @@ ShardEvents Node::MakeShardEvents() {
 
 HeadEvents Node::MakeHeadEvents() {
   HeadEvents events;
+  events.gate = &gate_;
   events.on_run = [this](RunRequest request, std::shared_ptr<RunStream> stream) {
     const bool posted = strand_.TryPost([this, request = std::move(request), stream]() mutable {
       if (loop_ == nullptr) return stream->Fail(NoShard());
@@ -533,7 +542,7 @@ void Node::EndLife(const std::string& reason) {
 void Node::EndLife(const absl::Status& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
-  AddStage(loop_->stage_stats(), past_);
+  AddLife(past_);
   loop_->End(reason);
   loop_.reset();
 }

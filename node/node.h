@@ -35,6 +35,7 @@
 #include "node/transport/node_server.h"
 #include "node/transport/pulse_client.h"
 #include "node/transport/pulse_host.h"
+#include "node/transport/run_gate.h"
 #include "node/wake_timer.h"
 #include "proto/wire/capability.h"
 
@@ -123,6 +124,8 @@ class Node {
   void EndLife(const std::string& reason);
   void EndLife(const absl::Status& reason);
   NodeFigures Figures() const;
+  // What the present life has counted.
+  void AddLife(NodeFigures& figures) const;
   // Stops loading, and hands what was loaded back to be freed.
   void DropShard(const std::string& reason);
 
@@ -163,6 +166,7 @@ class Node {
 
   ShardCounters counters_;
   CallCounter calls_;
+  RunGate gate_;  // Shut by Drain.
   Strand strand_;
   std::unique_ptr<Courier> courier_;
   std::unique_ptr<WakeTimer> timer_;
