@@ -8,7 +8,7 @@ namespace {
 
 MetricFamily KvPages(const NodeFigures& figures) {
   return {"shardline_kv_pages",
-          "KV pages by state.",
+          "KV pages by state; those cached_free are among the free ones.",
           MetricType::kGauge,
           {{.labels = {{"state", "free"}}, .value = static_cast<double>(figures.kv_pages_free)},
            {.labels = {{"state", "cached_free"}},
