@@ -20,7 +20,9 @@ namespace {
 
 constexpr size_t kLoopTasksMax = 65536;
 constexpr absl::Duration kServerDrain = absl::Milliseconds(500);
+constexpr absl::Duration kEndingLimit = absl::Seconds(2);  // For records and fences at the end.
 constexpr absl::Duration kProbeBudget = absl::Seconds(60);
+constexpr std::string_view kProbeTenant = "shardline.probe";
 
 absl::Status Busy() {
   return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
@@ -133,18 +135,19 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       admin_(this),
       membership_({.heartbeat = options.heartbeat, .lease = options.lease, .term = term},
                   first_incarnation),
-      sessions_({.clock = clock,
-                 .loop = &loop_,
-                 .store = &store_,
-                 .nodes = &nodes_,
-                 .term = term,
-                 .find_route =
-                     [this](const std::string& model, const RouteSuspects& avoid,
-                            uint64_t affinity) { return models_.RouteFor(model, avoid, affinity); },
-                 .suspect_link = [this](const NodeId& from,
-                                        const NodeId& to) { models_.OnLinkSuspected(from, to); },
-                 .prefix_cache = options.prefix_cache},
-                {.sessions_max = options.requests_max}),
+      sessions_(
+          {.clock = clock,
+           .loop = &loop_,
+           .store = &store_,
+           .nodes = &nodes_,
+           .term = term,
+           .find_route = [this](const std::string& model, const RouteSuspects& avoid,
+                                uint64_t affinity) { return FindRoute(model, avoid, affinity); },
+           .suspect_link = [this](const NodeId& from,
+                                  const NodeId& to) { models_.OnLinkSuspected(from, to); },
+           .prefix_cache = options.prefix_cache},
+          {.admission = {.sessions_max = options.requests_max, .waiting_max = options.queue},
+           .route_retry = options.route_retry}),
       models_(
           {.clock = clock,
            .loop = &loop_,
@@ -161,12 +164,15 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .probe =
                [this](const Route& route, std::shared_ptr<const ModelFile> file,
                       absl::AnyInvocable<void(absl::Status)> done) {
-                 sessions_.Run({.model = route.model, .prepared = ProbeRequest(std::move(file))},
+                 sessions_.Run({.model = route.model,
+                                .prepared = ProbeRequest(std::move(file)),
+                                .identity = {.tenant = std::string(kProbeTenant)}},
                                route, std::make_unique<ProbeWatch>(std::move(done)));
                },
            // Who waits for a route asks again at once, not with its next try.
            .routes_changed = [this](const std::string&) { sessions_.OnRoutesChanged(); },
-           .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); }},
+           .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); },
+           .is_closed = [this](const NodeId& node) { return drains_.IsClosed(node); }},
           {.replan_after = options.replan_after}),
       ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
@@ -186,6 +192,7 @@ absl::Status Coordinator::Serve() {
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
+      drains_.OnTick(clock_->Now());
       models_.OnTick();
       sessions_.OnTick();
       ledger_.OnTick(clock_->Now());
@@ -196,13 +203,19 @@ absl::Status Coordinator::Serve() {
 
 void Coordinator::Shutdown() {
   if (std::exchange(stopped_, true)) return;
+  loop_.Post([this] { stopping_ = true; });
+  if (server_ != nullptr) {
+    absl::MutexLock lock(&idle_mu_);
+    idle_mu_.AwaitWithTimeout(absl::Condition(&quiet_), options_.drain);
+  }
   loop_.Post([this] {
     shutting_down_ = true;
+    DismissDrainWaiters();
     sessions_.OnShutdown();
   });
   if (server_ != nullptr) {
     absl::MutexLock lock(&idle_mu_);
-    idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), options_.drain);
+    idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), kEndingLimit);
   }
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
   metrics_.reset();
@@ -236,7 +249,12 @@ void Coordinator::TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& me
     holds_[stream] = FromProto(message.hello().shard());
     membership_.OnHello(stream, *hello, now);
   } else if (message.has_heartbeat()) {
-    membership_.OnBeat(stream, FromProto(message.heartbeat()), now);
+    const v1::Heartbeat& beat = message.heartbeat();
+    membership_.OnBeat(stream, FromProto(beat), now);
+    const auto node = node_of_stream_.find(stream);
+    if (beat.draining() && node != node_of_stream_.end()) {
+      drains_.OnLeaving(node->second, absl::Milliseconds(beat.drain_ms()), now);
+    }
   } else if (message.has_shard()) {
     auto node = node_of_stream_.find(stream);
     if (node == node_of_stream_.end()) return;  // Not welcomed, or lost already.
@@ -268,14 +286,14 @@ void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
 
 void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
                                 std::optional<absl::StatusOr<PreparedRequest>> prepared) {
-  if (shutting_down_) return inference_.End(request, Busy());
+  if (stopping_) return inference_.End(request, Busy());
   if (const absl::Status serving = Serving(); !serving.ok()) {
     return inference_.End(request, serving);
   }
   std::string model = message.model();
   if (!prepared.has_value()) {
     // There is no such model; or no name was given, and of several models one may be ready.
-    const absl::StatusOr<Route> route = models_.RouteFor(model, {});
+    const absl::StatusOr<Route> route = FindRoute(model, {});
     if (!route.ok()) return inference_.End(request, route.status());
     model = route->model;
     const std::optional<ModelLoads::Served> served = models_.Find(model);
@@ -325,7 +343,7 @@ void Coordinator::WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterV
 
 void Coordinator::OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) {
   const bool posted = loop_.TryPost([this, stream, request = std::move(request)] {
-    if (shutting_down_) return admin_.End(stream, Busy());
+    if (stopping_) return admin_.End(stream, Busy());
     models_.Load(stream, request);
   });
   if (!posted) admin_.End(stream, Busy());
@@ -376,20 +394,21 @@ void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>
 
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
-  while (CarryOutMembership() || sessions_.CarryOut() || models_.CarryOut()) {
+  while (CarryOutMembership() || CarryOutDrains() || sessions_.CarryOut() || models_.CarryOut()) {
   }
-  const bool ready = models_.AnyReady() && !shutting_down_ && Serving().ok();
+  const bool ready = models_.AnyReady() && !stopping_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
     server_->SetReady(ready);
     ready_told_ = ready;
   }
   if (timer_ != nullptr) {
-    timer_->WakeAt(std::min(
-        {membership_.NextWake(), models_.NextWake(), sessions_.NextWake(), ledger_.NextWake()}));
+    timer_->WakeAt(std::min({membership_.NextWake(), drains_.NextWake(), models_.NextWake(),
+                             sessions_.NextWake(), ledger_.NextWake()}));
   }
-  if (shutting_down_ && sessions_.idle()) {
+  if (stopping_ && sessions_.running_count() == 0) {
     absl::MutexLock lock(&idle_mu_);
-    idle_ = true;
+    quiet_ = true;
+    idle_ = shutting_down_ && sessions_.idle();
   }
 }
 
@@ -448,6 +467,7 @@ void Coordinator::Lose(const MembershipActions::Lost& action) {
                            {"incarnation", action.incarnation},
                            {"kind", FailureKindName(action.kind)},
                            {"reason", action.reason}});
+  drains_.OnNodeLost(action.node);
   models_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
   sessions_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
   while (sessions_.CarryOut()) {  // Fenced before a successor is welcomed.
@@ -520,7 +540,8 @@ ClusterView Coordinator::View() {
                    .nodes = membership_.List(clock_->Now()),
                    .models = models_.List(),
                    .problems = models_.Problems(),
-                   .sessions_running = static_cast<uint32_t>(sessions_.running_count())};
+                   .sessions_running = static_cast<uint32_t>(sessions_.running_count()),
+                   .duties = Duties()};
   for (std::string& problem : membership_.Problems(clock_->Now())) {
     view.problems.push_back(std::move(problem));
   }

@@ -4,6 +4,9 @@
 //
 // Owns the loop, the threads beside it (store, reader, timer) and the server, and carries events
 // from the shells to the cores and decisions back. Decides nothing itself.
+//
+// Told to stop it takes no more requests, lets those that run go on for `options.drain`, and then
+// ends what is left with a reason.
 
 #include <map>
 #include <memory>
@@ -22,6 +25,7 @@
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
 #include "coordinator/ledger_keeper.h"
+#include "coordinator/membership/drain_core.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
 #include "coordinator/session_driver.h"
@@ -47,8 +51,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   // Of /metrics; 0 when it is off.
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
 
-  // Ends every request with a reason, tells the nodes, and stops; bounded by `options.drain` and
-  // a little. Once is enough.
+  // Takes no more requests, waits for those that run, ends what is left with a reason, tells the
+  // nodes, and stops; bounded by `options.drain` and a little. Once is enough.
   void Shutdown() ABSL_LOCKS_EXCLUDED(idle_mu_);
 
  private:
@@ -65,6 +69,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+  void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) override;
+  void OnDrainNode(const v1::DrainNodeRequest& request, NodeReply done) override;
   void OnListSessions(
       absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override;
   void OnCancelSession(
@@ -79,6 +85,19 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
                      std::optional<absl::StatusOr<PreparedRequest>> prepared);
   void Pump();
   bool CarryOutMembership();
+
+  // Cordons and drains: coordinator_drains.cc.
+  bool CarryOutDrains();
+  void AnswerDrainWaiters(const NodeId& node);
+  void DismissDrainWaiters();
+  // A route without nodes that are to get nothing new.
+  absl::StatusOr<Route> FindRoute(const std::string& model, const RouteSuspects& avoid,
+                                  uint64_t affinity = 0);
+  absl::StatusOr<v1::NodeSummary> SummaryOf(const NodeId& node);
+  // OK unless layers would have no other node that takes sessions.
+  absl::Status MayDrain(const NodeId& node) const;
+  std::map<NodeId, NodeDutyView> Duties() const;
+
   void Lose(const MembershipActions::Lost& action);
   void Welcome(const MembershipActions::Welcome& action);
   void Reply(const MembershipActions::Reply& action);
@@ -108,19 +127,23 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   // Owned by the loop.
   MembershipCore membership_;
+  DrainCore drains_;
   SessionDriver sessions_;
   ModelLoads models_;
   LedgerKeeper ledger_;
   std::map<NodeId, JoinStreamId> stream_of_node_;             // Of live nodes.
   absl::flat_hash_map<JoinStreamId, NodeId> node_of_stream_;  // The same, backwards.
+  std::map<NodeId, std::vector<NodeReply>> drain_waiters_;    // While the node drains.
   absl::flat_hash_map<NodeId, CapabilityKey> keys_;           // Of live incarnations.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
       holds_;  // Of hellos not yet welcomed.
   bool ready_told_ = false;
-  bool shutting_down_ = false;
+  bool stopping_ = false;       // No more requests are taken.
+  bool shutting_down_ = false;  // And those that ran are being ended.
 
   absl::Mutex idle_mu_;
-  bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;  // Shutting down, and nothing runs any more.
+  bool quiet_ ABSL_GUARDED_BY(idle_mu_) = false;  // Stopping, and no request runs any more.
+  bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;   // Shutting down, and nothing is kept any more.
 
   std::unique_ptr<CoordinatorServer> server_;
   std::unique_ptr<WakeTimer> timer_;

@@ -40,6 +40,20 @@ void Fill(const SessionsStats& stats, CoordinatorFigures& figures) {
   figures.tokens_billed = stats.tokens_billed;
   figures.restarts_paced = stats.restarts_paced;
   figures.fences_resent = stats.fences_resent;
+  figures.refused_too_large = stats.too_large;
+  figures.attempts_without_room = stats.without_room;
+  figures.head_queue_seconds = stats.head_queue_seconds;
+  figures.gap_rounds = stats.gap_rounds;
+}
+
+void Fill(const AdmissionQueue& queue, CoordinatorFigures& figures) {
+  const AdmissionStats& stats = queue.stats();
+  figures.requests_waiting = queue.waiting();
+  figures.refused_queue_full = stats.refused;
+  figures.turns = stats.tries;
+  figures.turns_refused = stats.tries_refused;
+  figures.passes = stats.passes;
+  figures.queue_seconds = stats.wait_seconds;
 }
 
 }  // namespace
@@ -47,6 +61,8 @@ void Fill(const SessionsStats& stats, CoordinatorFigures& figures) {
 CoordinatorFigures Coordinator::Figures() {
   CoordinatorFigures figures;
   Fill(sessions_.stats(), figures);
+  Fill(sessions_.queue(), figures);
+  figures.queue_capacity = options_.queue;
   figures.sessions_running = sessions_.running_count();
   figures.failures = inference_.failures();
   // Wall time, for people alone: how long ago is what the cores know.
@@ -55,6 +71,7 @@ CoordinatorFigures Coordinator::Figures() {
     figures.nodes.push_back(
         {.id = node.node.value(),
          .up = node.live,
+         .duty = std::string(NodeDutyName(drains_.DutyOf(node.node))),
          .last_beat_unix_s = absl::ToDoubleSeconds(wall - node.since_echo - absl::UnixEpoch())});
   }
   for (const auto& [what, count] : models_.replans()) {
@@ -62,6 +79,7 @@ CoordinatorFigures Coordinator::Figures() {
   }
   figures.term = term_.value();
   figures.ready = ready_told_;
+  figures.draining = stopping_;
   return figures;
 }
 

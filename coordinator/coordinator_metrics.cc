@@ -37,6 +37,22 @@ MetricFamily Replans(const CoordinatorFigures& figures) {
   return family;
 }
 
+MetricFamily Duties(const CoordinatorFigures& figures) {
+  MetricFamily family{"shardline_nodes", "Known nodes by what they do.", MetricType::kGauge, {}};
+  for (const char* state : {"serving", "cordoned", "draining", "drained", "lost"}) {
+    double count = 0;
+    for (const CoordinatorFigures::Node& node : figures.nodes) {
+      count += (node.up ? node.duty : "lost") == state ? 1 : 0;
+    }
+    family.samples.push_back({.labels = {{"state", state}}, .value = count});
+  }
+  return family;
+}
+
+MetricFamily Times(const char* name, const char* help, const Histogram& histogram) {
+  return {name, help, MetricType::kHistogram, {{.histogram = histogram}}};
+}
+
 MetricFamily Failovers(const CoordinatorFigures& figures) {
   return {"shardline_failover_duration_seconds",
           "Failure of an attempt to the next token of its session.",
@@ -71,6 +87,24 @@ std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorFigures& f) {
       Counter("shardline_restarts_paced_total", "Restarts that waited for the restart budget.",
               f.restarts_paced),
       Failovers(f),
+      Gauge("shardline_requests_waiting", "Requests that wait for room or for their turn.",
+            f.requests_waiting),
+      Gauge("shardline_queue_capacity_requests", "Requests that may wait.", f.queue_capacity),
+      LabelledCounter("shardline_request_rejections_total", "Requests refused at admission.",
+                      "reason",
+                      {{"queue_full", f.refused_queue_full}, {"too_large", f.refused_too_large}}),
+      Times("shardline_request_queue_seconds", "Time in the queue of requests that were let in.",
+            f.queue_seconds),
+      LabelledCounter("shardline_queue_turns_total", "Turns of waiting requests, by result.",
+                      "result",
+                      {{"let_in", f.turns - f.turns_refused}, {"no_room", f.turns_refused}}),
+      Counter("shardline_queue_passes_total", "Times a request passed one that found no room.",
+              f.passes),
+      Counter("shardline_attempts_without_room_total", "Attempts refused for pages or slots.",
+              f.attempts_without_room),
+      Times("shardline_head_queue_seconds", "Time runs waited for a slot at their head.",
+            f.head_queue_seconds),
+      Times("shardline_gap_rounds", "Most rounds between two tokens of a run.", f.gap_rounds),
       LabelledCounter("shardline_fences_total", "Fences sent to stages, by result.", "result",
                       {{"answered", f.fences_answered},
                        {"failed", f.fences_failed},
@@ -84,10 +118,12 @@ std::vector<MetricFamily> CoordinatorMetrics(const CoordinatorFigures& f) {
       Counter("shardline_record_retries_total", "Terminal records the store refused at first.",
               f.record_retries),
       NodesUp(f),
+      Duties(f),
       LastBeats(f),
       Replans(f),
       Gauge("shardline_term", "The coordinator's term.", static_cast<double>(f.term)),
       Gauge("shardline_ready", "1 while the process answers ready.", f.ready ? 1 : 0),
+      Gauge("shardline_draining", "1 while the process is about to stop.", f.draining ? 1 : 0),
   };
 }
 

@@ -47,9 +47,23 @@ struct CoordinatorFigures {
   uint64_t record_retries = 0;
   uint64_t restarts_paced = 0;  // Waited for the cluster's restart budget.
 
+  // The queue, and what heads said of the runs that came to their end.
+  int requests_waiting = 0;
+  int queue_capacity = 0;
+  uint64_t refused_queue_full = 0;
+  uint64_t refused_too_large = 0;
+  uint64_t turns = 0;          // Waiters that tried,
+  uint64_t turns_refused = 0;  // and found no room.
+  uint64_t passes = 0;
+  uint64_t attempts_without_room = 0;
+  Histogram queue_seconds{SlowBounds()};  // Of those let in.
+  Histogram head_queue_seconds{SlowBounds()};
+  Histogram gap_rounds{SlowBounds()};
+
   struct Node {
     std::string id;
     bool up = false;
+    std::string duty;             // As NodeDutyName.
     double last_beat_unix_s = 0;  // For people; decides nothing.
   };
   std::vector<Node> nodes;
@@ -63,6 +77,7 @@ struct CoordinatorFigures {
 
   uint64_t term = 0;
   bool ready = false;
+  bool draining = false;
 };
 
 // The full list of names.

@@ -125,6 +125,9 @@ absl::Status CoordinatorOptions::Validate() const {
     return absl::InvalidArgumentError("--drain must be from 0 to 10m");
   }
   if (requests_max < 1) return absl::InvalidArgumentError("--requests-max must be at least 1");
+  if (queue < 0 || queue > 65536) {
+    return absl::InvalidArgumentError("--queue must be from 0 to 65536");
+  }
   if (client_events_max < 16) {
     return absl::InvalidArgumentError("--client-events-max must be at least 16");
   }
@@ -180,7 +183,10 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
                  "Prompts of one tenant share the KV of what they begin with")
       ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
-  app.add_option("--requests-max", options.requests_max, "Requests at once; more are refused")
+  app.add_option("--requests-max", options.requests_max, "Requests that run at once; more wait")
+      ->capture_default_str();
+  app.add_option("--queue", options.queue,
+                 "Requests that wait at once, for KV pages or for their turn; more are refused")
       ->capture_default_str();
   app.add_option("--client-events-max", options.client_events_max,
                  "Unread events of one client before its request is ended")

@@ -36,9 +36,11 @@ struct CoordinatorOptions {
 
   bool prefix_cache = true;  // Prompts share the KV of what they begin with.
 
-  int requests_max = 64;         // Running at once; more are refused.
+  int requests_max = 256;        // Running at once; more wait.
+  int queue = 256;               // Waiting at once, for room or for their turn; more are refused.
   int client_events_max = 4096;  // Unread events of one client before its request is ended.
-  absl::Duration drain = absl::Seconds(2);  // For running requests to end at shutdown.
+  absl::Duration drain = absl::Seconds(2);               // For running requests to end at shutdown.
+  absl::Duration route_retry = absl::Milliseconds(250);  // SessionsOptions; not a flag.
 
   LogLevel log_level = LogLevel::kInfo;
   LogFormat log_format = LogFormat::kText;

@@ -18,7 +18,7 @@
 namespace shardline {
 namespace {
 
-// A disk that hangs must not keep a process that was told to stop.
+// A disk that hangs must not keep a process that was told to stop. Beyond the drain.
 constexpr unsigned kShutdownSecondsMax = 15;
 
 // SIGINT and SIGTERM are taken by Wait alone; call before any thread starts.
@@ -39,9 +39,9 @@ void GiveUp(int) {
 }
 
 // From here on the process ends: at once on a second signal, and at last when the time is up.
-void LimitShutdown(const sigset_t& signals) {
+void LimitShutdown(const sigset_t& signals, absl::Duration drain) {
   signal(SIGALRM, GiveUp);
-  alarm(kShutdownSecondsMax);
+  alarm(kShutdownSecondsMax + static_cast<unsigned>(absl::ToInt64Seconds(drain)));
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
@@ -76,7 +76,7 @@ int Main(int argc, char** argv) {
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   LogInfo("stopping", {{"signal", signal_number}});
-  LimitShutdown(signals);
+  LimitShutdown(signals, options.drain);
   (*coordinator)->Shutdown();
   return 0;
 }

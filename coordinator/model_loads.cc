@@ -394,7 +394,8 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        waiting_problem_);
   }
-  SL_ASSIGN_OR_RETURN(Route route, routes_.RouteAnyway(model, avoid, world_.clock->Now(), affinity));
+  SL_ASSIGN_OR_RETURN(Route route,
+                      routes_.RouteAnyway(model, avoid, world_.clock->Now(), affinity));
   route.rounds = RoundsOf(route);
   return route;
 }
@@ -517,7 +518,8 @@ std::vector<NodeCost> ModelLoads::UsableNodes(const std::string& model,
   for (const auto& [id, node] : live_) {
     const bool avoided =
         std::find(avoid.begin(), avoid.end(), StagePeer{id, node.incarnation}) != avoid.end();
-    if (taken.contains(id) || avoided) continue;
+    const bool closed = world_.is_closed && world_.is_closed(id);
+    if (taken.contains(id) || avoided || closed) continue;
     nodes.push_back({.node = id,
                      .memory_bytes = node.capacity.memory_bytes,
                      .read_bytes_per_s = node.capacity.read_bytes_per_s,

@@ -53,6 +53,8 @@ class ModelLoads {
     std::function<void(const std::string&)> routes_changed;
     // Ends every running session of the model.
     std::function<void(const std::string&)> cancel_sessions;
+    // A node that is to get nothing new. May be empty.
+    std::function<bool(const NodeId&)> is_closed = nullptr;
   };
 
   ModelLoads(World world, const RouteTableOptions& options);
@@ -133,7 +135,8 @@ class ModelLoads {
   void TellWatchers(const std::string& name);
   // How many rounds the route keeps in flight, from what its nodes have measured.
   RoundChoice RoundsOf(const Route& route) const;
-  // Live nodes that hold nothing but, perhaps, a shard of `model`. Without the lives in `avoid`.
+  // Live nodes that hold nothing but, perhaps, a shard of `model`, and are not closed. Without the
+  // lives in `avoid`.
   std::vector<NodeCost> UsableNodes(const std::string& model,
                                     const std::vector<StagePeer>& avoid) const;
   Entry* FindLoad(const std::string& name, uint64_t load);

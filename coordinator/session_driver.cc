@@ -107,6 +107,10 @@ void SessionDriver::OnNodeReady(const NodeId& node, Incarnation incarnation) {
 
 void SessionDriver::OnRoutesChanged() { core_.OnRoutesChanged(world_.clock->Now()); }
 
+void SessionDriver::OnNodeDrained(const NodeId& node, const std::string& reason) {
+  core_.OnNodeDrained(node, reason, world_.clock->Now());
+}
+
 void SessionDriver::OnShutdown() { core_.OnShutdown(world_.clock->Now()); }
 
 void SessionDriver::OnTick() { core_.OnTick(world_.clock->Now()); }

@@ -64,6 +64,7 @@ class SessionDriver final : public SessionRunner {
   // Connected, or connected again.
   void OnNodeReady(const NodeId& node, Incarnation incarnation);
   void OnRoutesChanged();
+  void OnNodeDrained(const NodeId& node, const std::string& reason);
   void OnShutdown();
   void OnTick();
 
@@ -76,6 +77,8 @@ class SessionDriver final : public SessionRunner {
   }
   Instant NextWake() const { return core_.NextWake(); }
   int running_count() const { return core_.running_count(); }
+  int CountThrough(const NodeId& node) const { return core_.CountThrough(node); }
+  const AdmissionQueue& queue() const { return core_.queue(); }
   bool idle() const { return core_.idle(); }
   const SessionsStats& stats() const { return core_.stats(); }
 

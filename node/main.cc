@@ -20,7 +20,7 @@ namespace {
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 // After the first signal; the process then ends whatever still hangs.
-constexpr unsigned kShutdownSecondsMax = 20;
+constexpr unsigned kShutdownSecondsMax = 20;  // And the drain.
 
 int Fail(const absl::Status& status, int code) {
   std::fprintf(stderr, "shardline-node: %s\n", std::string(status.message()).c_str());
@@ -81,8 +81,10 @@ int Run(const NodeOptions& options) {
   sigwait(&signals, &signal_number);
   LogInfo("stopping", {{"signal", signal_number}});
   // A second signal, or too long a wait, ends the process at once.
-  alarm(kShutdownSecondsMax);
+  const auto drain_seconds = static_cast<unsigned>(absl::ToInt64Seconds(options.drain_timeout));
+  alarm(kShutdownSecondsMax + drain_seconds);
   sigprocmask(SIG_UNBLOCK, &signals, nullptr);
+  if (!replaced) (*node)->Drain(options.drain_timeout);
   node->reset();
   LogInfo("stopped");
   return replaced ? kExitFailure : 0;

@@ -1,5 +1,6 @@
 #include "node/node.h"
 
+#include <algorithm>
 #include <random>
 #include <utility>
 
@@ -25,6 +26,10 @@ constexpr size_t kEventsWaitingMax = 4096;
 constexpr int32_t kChunkTokensMax = 4096;  // As StageOptions::bundle_tokens_max.
 constexpr absl::Duration kDrainLimit = absl::Seconds(1);
 constexpr absl::Duration kHangUpLimit = absl::Seconds(10);
+// For sessions to open elsewhere and fences to come, at the end of a drain.
+constexpr absl::Duration kMoveTime = absl::Seconds(2);
+// The first answer may be to a beat from before.
+constexpr int kAnswersToLeave = 2;
 
 std::string RandomBootId() {
   std::random_device random;
@@ -157,6 +162,34 @@ Node::~Node() {
   strand_.Close();
 }
 
+void Node::Drain(absl::Duration timeout) {
+  const Instant move_by = clock_->Now() + std::max(timeout - kMoveTime, timeout / 2);
+  // A run that is late goes elsewhere. What the coordinator has not moved in time ends here.
+  gate_.Shut();
+  strand_.Post([this, deadline = clock_->Now() + timeout] {
+    if (loop_ == nullptr) return;
+    loop_->DrainRuns(MakeFailure({.kind = FailureKind::kOverloaded, .node = options_.node_id},
+                                 "the node is leaving"),
+                     deadline);
+  });
+  absl::MutexLock lock(&mu_);
+  leaving_ = Leaving{.move_by = move_by, .lost = !joined_};
+  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return leaving_->lost || (leaving_->heard >= kAnswersToLeave && leaving_->empty);
+  };
+  const bool drained = mu_.AwaitWithTimeout(absl::Condition(&left), timeout);
+  LogInfo("drained", {{"empty", leaving_->empty}, {"in_time", drained}});
+}
+
+void Node::NoteHeard(bool any_live) {
+  absl::MutexLock lock(&mu_);
+  joined_ = true;
+  if (!leaving_) return;
+  ++leaving_->heard;
+  leaving_->lost = false;
+  leaving_->empty = !any_live && counters_.attempts_open.load(std::memory_order_relaxed) == 0;
+}
+
 // A beat never waits for the strand: see Courier.
 void Node::ToStrand(Strand::Task task) {
   if (!courier_->Post(std::move(task))) LogError("an event is lost: the node stands still");
@@ -222,6 +255,7 @@ ShardEvents Node::MakeShardEvents() {
 
 HeadEvents Node::MakeHeadEvents() {
   HeadEvents events;
+  events.gate = &gate_;
   events.on_run = [this](RunRequest request, std::shared_ptr<RunStream> stream) {
     const bool posted = strand_.TryPost([this, request = std::move(request), stream]() mutable {
       if (loop_ == nullptr) return stream->Fail(NoShard());
@@ -261,6 +295,7 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
     for (const v1::AttemptRef& attempt : reply.live()) {
       live.push_back({SessionId(attempt.session()), Epoch(attempt.epoch())});
     }
+    NoteHeard(!live.empty());
     ToStrand([this, floor = SessionId(reply.floor()), as_of = reply.as_of(),
               live = std::move(live)] { OnHeard(floor, as_of, live); });
   };
@@ -282,7 +317,12 @@ CoordinatorEvents Node::MakeCoordinatorEvents() {
     const PlanEpoch plan_epoch(unload.plan_epoch());
     ToStrand([this, plan_epoch] { OnUnload(plan_epoch); });
   };
-  events.on_lost = [this](const absl::Status&) { server_->SetServing(kNodeService, false); };
+  events.on_lost = [this](const absl::Status&) {
+    server_->SetServing(kNodeService, false);
+    absl::MutexLock lock(&mu_);
+    joined_ = false;
+    if (leaving_) leaving_->lost = true;
+  };
   events.on_replaced = [this](const absl::Status& status) {
     ToStrand([this, status] { OnReplaced(status); });
     if (events_.on_replaced) events_.on_replaced(status);
@@ -361,6 +401,11 @@ v1::Heartbeat Node::Beat() const {
   beat.set_jobs_done(progress.jobs_done);
   absl::MutexLock lock(&mu_);
   beat.set_memory_used_bytes(facts_.memory_used_bytes);
+  if (leaving_) {
+    beat.set_draining(true);
+    const absl::Duration left = std::max(leaving_->move_by - clock_->Now(), absl::ZeroDuration());
+    beat.set_drain_ms(absl::ToInt64Milliseconds(left));
+  }
   return beat;
 }
 
@@ -498,7 +543,7 @@ void Node::EndLife(const std::string& reason) {
 void Node::EndLife(const absl::Status& reason) {
   if (loop_ == nullptr) return;
   UpdateFacts([](Facts& facts) { facts.identity.reset(); });
-  AddStage(loop_->stage_stats(), past_);
+  AddLife(past_);
   loop_->End(reason);
   loop_.reset();
 }

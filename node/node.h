@@ -35,6 +35,7 @@
 #include "node/transport/node_server.h"
 #include "node/transport/pulse_client.h"
 #include "node/transport/pulse_host.h"
+#include "node/transport/run_gate.h"
 #include "node/wake_timer.h"
 #include "proto/wire/capability.h"
 
@@ -51,6 +52,10 @@ class Node {
   // the node. Fails with kInvalidRequest if it cannot listen, or cannot read what it has obeyed.
   static absl::StatusOr<std::unique_ptr<Node>> Start(NodeOptions options, ShardLoader* loader,
                                                      const Clock* clock, NodeEvents events = {});
+  // Asks the coordinator for nothing new, and waits until nothing of its sessions is left here:
+  // they end, or move to other nodes a little before `timeout` has passed. Returns when nothing is
+  // left, when the coordinator cannot be heard, or after `timeout`. Not on a thread of the node's.
+  void Drain(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mu_);
   // Ends every attempt with a reason, hangs up, frees the shard. Bounded by a few seconds, unless
   // the device or the disk hangs. Not on a thread of gRPC's.
   ~Node();
@@ -72,6 +77,13 @@ class Node {
     v1::ShardReport shard;
     uint64_t memory_used_bytes = 0;
     std::shared_ptr<DeviceExecutor> executor;
+  };
+  // From the call of Drain on.
+  struct Leaving {
+    Instant move_by;  // What runs here by then is to move.
+    int heard = 0;    // Answers of the coordinator since.
+    bool lost = false;
+    bool empty = false;  // As the last of them said.
   };
 
   Node(NodeOptions options, ShardLoader* loader, const Clock* clock, NodeEvents events,
@@ -112,10 +124,13 @@ class Node {
   void EndLife(const std::string& reason);
   void EndLife(const absl::Status& reason);
   NodeFigures Figures() const;
+  // What the present life has counted.
+  void AddLife(NodeFigures& figures) const;
   // Stops loading, and hands what was loaded back to be freed.
   void DropShard(const std::string& reason);
 
   void UpdateFacts(const std::function<void(Facts&)>& change) ABSL_LOCKS_EXCLUDED(mu_);
+  void NoteHeard(bool any_live) ABSL_LOCKS_EXCLUDED(mu_);
   // Changes the report, and sends it.
   void ReportShard(v1::ShardReport report) ABSL_LOCKS_EXCLUDED(mu_);
   void ReportLoaded() ABSL_LOCKS_EXCLUDED(mu_);
@@ -143,12 +158,15 @@ class Node {
   Facts facts_ ABSL_GUARDED_BY(mu_);
   v1::NodeCapacity capacity_ ABSL_GUARDED_BY(mu_);
   CoordinatorClient* reports_to_ ABSL_GUARDED_BY(mu_) = nullptr;
+  bool joined_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<Leaving> leaving_ ABSL_GUARDED_BY(mu_);
 
   mutable absl::Mutex obeyed_mu_;  // Held while it writes its file; taken alone.
   ObeyedTerm obeyed_ ABSL_GUARDED_BY(obeyed_mu_);
 
   ShardCounters counters_;
   CallCounter calls_;
+  RunGate gate_;  // Shut by Drain.
   Strand strand_;
   std::unique_ptr<Courier> courier_;
   std::unique_ptr<WakeTimer> timer_;

@@ -36,6 +36,45 @@ void AddStage(const StageStats& stats, NodeFigures& figures) {
   figures.steps_resent += stats.rows_resent;
   figures.attempts_unlisted += stats.attempts_unlisted;
   figures.bundles_shut_out += stats.bundles_shut_out;
+  figures.jobs += stats.jobs;
+  figures.plans_promoted += stats.plans_promoted;
+  figures.plans_displaced += stats.plans_displaced;
+  figures.plans_staged += stats.plans_staged;
+  figures.plans_ignored += stats.plans_ignored;
+}
+
+void AddPrefixes(const PrefixStats& stats, NodeFigures& figures) {
+  figures.prefix_lookups += stats.lookups;
+  figures.prefix_hits += stats.hits;
+  figures.prefix_hit_tokens += stats.hit_tokens;
+  figures.prefix_published += stats.published;
+  figures.prefix_evictions += stats.evictions;
+}
+
+void AddHead(const HeadStats& stats, NodeFigures& figures) {
+  figures.runs_started += stats.attempts_started;
+  figures.runs_failed += stats.attempts_failed;
+  figures.runs_waited += stats.attempts_waited;
+  figures.runs_skipped += stats.attempts_skipped;
+  for (size_t kind = 0; kind < stats.refusals.size(); ++kind) {
+    figures.run_refusals[kind] += stats.refusals[kind];
+  }
+  figures.rounds += stats.rounds;
+  figures.decode_rows += stats.decode_rows;
+  figures.piece_rows += stats.rows - stats.decode_rows;
+  figures.piece_tokens += stats.piece_tokens;
+  for (size_t size = 0; size < stats.rounds_of_rows.size(); ++size) {
+    figures.rounds_of_rows[size] += stats.rounds_of_rows[size];
+  }
+  figures.draft_tokens += stats.tokens_drafted;
+  figures.draft_tokens_accepted += stats.tokens_accepted;
+  figures.step_timeouts += stats.step_timeouts;
+}
+
+void Node::AddLife(NodeFigures& figures) const {
+  AddStage(loop_->stage_stats(), figures);
+  AddPrefixes(loop_->kv().prefix_stats(), figures);
+  if (loop_->head_stats() != nullptr) AddHead(*loop_->head_stats(), figures);
 }
 
 absl::Status Node::ServeMetrics() {
@@ -48,12 +87,23 @@ absl::Status Node::ServeMetrics() {
 
 NodeFigures Node::Figures() const {
   NodeFigures figures = past_;
-  if (loop_ != nullptr) AddStage(loop_->stage_stats(), figures);
+  if (loop_ != nullptr) {
+    AddLife(figures);
+    figures.kv_pages_cached_idle = static_cast<uint32_t>(loop_->kv().pages_cached_idle());
+    figures.kv_pages_cached_held = static_cast<uint32_t>(loop_->kv().pages_cached_held());
+  }
+  if (loop_ != nullptr && loop_->head() != nullptr) {
+    figures.runs_running = static_cast<uint32_t>(loop_->head()->attempts_running());
+    figures.runs_queued = static_cast<uint32_t>(loop_->head()->attempts_queued());
+    figures.rounds_in_flight = static_cast<uint32_t>(loop_->head()->rounds_in_flight());
+  }
   figures.attempts_open = counters_.attempts_open;
   figures.kv_pages_total = counters_.kv_pages_total;
   figures.kv_pages_free = counters_.kv_pages_free;
   figures.incarnation = incarnation_.value();
   figures.has_shard = loop_ != nullptr;
+  absl::MutexLock lock(&mu_);
+  figures.draining = leaving_.has_value();
   return figures;
 }
 

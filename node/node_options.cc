@@ -66,7 +66,7 @@ struct RawOption {
   std::string text;
 };
 
-using RawOptionTable = std::array<RawOption, 14>;
+using RawOptionTable = std::array<RawOption, 15>;
 
 RawOptionTable RawOptions() {
   return {{{"listen", "host:port to listen on; port 0 picks one [127.0.0.1:0]", ""},
@@ -82,7 +82,8 @@ RawOptionTable RawOptions() {
            {"log-level", "debug, info, warning or error [info]", ""},
            {"log-format", "text or json [text]", ""},
            {"port-file", "file that gets the bound address", ""},
-           {"metrics-listen", "host:port of /metrics for Prometheus; port 0 picks one [off]", ""}}};
+           {"metrics-listen", "host:port of /metrics for Prometheus; port 0 picks one [off]", ""},
+           {"drain-timeout", "time for sessions to end or move when told to stop [10s]", ""}}};
 }
 
 std::string EnvironmentName(const std::string& flag) {
@@ -157,6 +158,9 @@ absl::StatusOr<NodeOptions> Understand(const RawOptionTable& raw) {
     if (option.name == "memory") {
       SL_ASSIGN_OR_RETURN(options.memory_bytes, ParseByteSize(text));
     }
+    if (option.name == "drain-timeout" && !absl::ParseDuration(text, &options.drain_timeout)) {
+      return Invalid(absl::StrCat("drain-timeout: '", text, "' is no duration like 10s"));
+    }
     if (option.name == "threads" && !absl::SimpleAtoi(text, &options.threads)) {
       return Invalid(absl::StrCat("threads: '", text, "' is no number"));
     }
@@ -200,6 +204,10 @@ absl::Status NodeOptions::Validate() const {
   }
   if (memory_bytes < kMemoryBytesMin) {
     return Invalid(absl::StrCat("memory: ", memory_bytes, " bytes; at least 64MiB"));
+  }
+  if (drain_timeout < absl::ZeroDuration() || drain_timeout > absl::Hours(1)) {
+    return Invalid(
+        absl::StrCat("drain-timeout: ", absl::FormatDuration(drain_timeout), "; from 0s to 1h"));
   }
   if (machine.size() > kMachineBytesMax) {
     return Invalid(absl::StrCat("machine: ", machine.size(), " bytes; at most ", kMachineBytesMax));

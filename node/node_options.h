@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/id.h"
 #include "base/log.h"
 
@@ -30,6 +31,7 @@ struct NodeOptions {
   LogFormat log_format = LogFormat::kText;
   std::string port_file;       // Gets the bound address, for scripts.
   std::string metrics_listen;  // host:port of Prometheus' /metrics; empty: none.
+  absl::Duration drain_timeout = absl::Seconds(10);  // For sessions to end or move, at shutdown.
 
   // kInvalidRequest, naming the field.
   absl::Status Validate() const;

@@ -68,7 +68,9 @@ class ShardLoop : public std::enable_shared_from_this<ShardLoop> {
   // Of this life.
   const LinkIdentity& identity() const { return identity_; }
   const StageStats& stage_stats() const { return stage_.stats(); }
+  const HotKvManager& kv() const { return stage_.kv(); }
   // Null without a head.
+  const HeadCore* head() const { return head_.get(); }
   const HeadStats* head_stats() const { return head_ == nullptr ? nullptr : &head_->stats(); }
 
   void OnOpen(const OpenAttempt& open, const std::function<void(absl::StatusOr<OpenReply>)>& reply);

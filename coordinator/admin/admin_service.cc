@@ -34,6 +34,13 @@ grpc::ServerUnaryReactor* AnswerWithView(AdminEvents* events, grpc::CallbackServ
   return reactor;
 }
 
+AdminEvents::NodeReply AnswerInto(v1::NodeSummary* reply, grpc::ServerUnaryReactor* reactor) {
+  return [reply, reactor](const absl::StatusOr<v1::NodeSummary>& node) {
+    if (node.ok()) *reply = *node;
+    reactor->Finish(ToGrpcStatus(node.status()));
+  };
+}
+
 // Answers a unary call with what `answer` finds in the store.
 template <typename Reply, typename Answer>
 grpc::ServerUnaryReactor* AnswerFromStore(AdminEvents* events, grpc::CallbackServerContext* context,
@@ -155,6 +162,30 @@ class AdminService::Service final : public v1::Admin::CallbackService {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     streams_->events->OnUnloadModel(
         request->name(), [reactor](absl::Status status) { reactor->Finish(ToGrpcStatus(status)); });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* CordonNode(grpc::CallbackServerContext* context,
+                                       const v1::CordonNodeRequest* request,
+                                       v1::NodeSummary* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnCordonNode(NodeId(request->node_id()), true, AnswerInto(reply, reactor));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* UncordonNode(grpc::CallbackServerContext* context,
+                                         const v1::UncordonNodeRequest* request,
+                                         v1::NodeSummary* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnCordonNode(NodeId(request->node_id()), false, AnswerInto(reply, reactor));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::NodeSummary* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnDrainNode(*request, AnswerInto(reply, reactor));
     return reactor;
   }
 

@@ -35,6 +35,11 @@ class AdminEvents {
   virtual void OnUnloadModel(const std::string& name,
                              absl::AnyInvocable<void(absl::Status)> done) = 0;
 
+  // How the node stands afterwards; called once. NotFound: no such node has joined.
+  using NodeReply = absl::AnyInvocable<void(const absl::StatusOr<v1::NodeSummary>&)>;
+  virtual void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) = 0;
+  virtual void OnDrainNode(const v1::DrainNodeRequest& request, NodeReply done) = 0;
+
   // Those that have not ended. `done` is called once.
   virtual void OnListSessions(
       absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) = 0;

@@ -40,6 +40,20 @@ v1::ShardState ToProto(ShardState state) {
   return v1::SHARD_STATE_UNSPECIFIED;
 }
 
+v1::NodeDuty ToProto(NodeDuty duty) {
+  switch (duty) {
+    case NodeDuty::kServing:
+      return v1::NODE_DUTY_SERVING;
+    case NodeDuty::kCordoned:
+      return v1::NODE_DUTY_CORDONED;
+    case NodeDuty::kDraining:
+      return v1::NODE_DUTY_DRAINING;
+    case NodeDuty::kDrained:
+      return v1::NODE_DUTY_DRAINED;
+  }
+  return v1::NODE_DUTY_UNSPECIFIED;
+}
+
 // In the plan's bytes: a node may count some more, and its total is unknown until it has begun.
 uint64_t BytesDone(const ShardView& shard) {
   const uint64_t planned = shard.shard.bytes;
@@ -127,6 +141,12 @@ v1::NodeList ToNodeList(const ClusterView& view) {
     summary.set_age_ms(absl::ToInt64Milliseconds(node.age));
     summary.set_reason(node.reason);
     summary.set_state(node.live ? v1::NODE_STATE_READY : v1::NODE_STATE_LOST);
+    const auto duty = view.duties.find(node.node);
+    if (duty != view.duties.end()) {
+      summary.set_duty(ToProto(duty->second.duty));
+      summary.set_sessions_running(duty->second.sessions);
+      summary.set_drain_left_ms(absl::ToInt64Milliseconds(duty->second.left));
+    }
     const HeldShard held = ShardOf(view, node);
     if (held.shard == nullptr) continue;
     summary.set_model(held.model->facts.name);

@@ -4,10 +4,12 @@
 // conversions to the wire are pure.
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "base/id.h"
+#include "coordinator/membership/drain_core.h"
 #include "coordinator/membership/node_facts.h"
 #include "coordinator/routing/route_table.h"
 #include "shardline/v1/admin.pb.h"
@@ -34,12 +36,19 @@ struct ClusterModel {
   std::string note;
 };
 
+struct NodeDutyView {
+  NodeDuty duty = NodeDuty::kServing;
+  uint32_t sessions = 0;  // Through the node.
+  absl::Duration left;    // Until they move, while it drains.
+};
+
 struct ClusterView {
   Term term;
   std::vector<NodeView> nodes;
   std::vector<ClusterModel> models;
   std::vector<std::string> problems;  // One line each.
   uint32_t sessions_running = 0;
+  std::map<NodeId, NodeDutyView> duties;  // Of nodes that are listed.
 };
 
 v1::ModelSummary ToSummary(const ClusterModel& model);

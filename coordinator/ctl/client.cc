@@ -110,6 +110,35 @@ absl::Status CtlClient::Generate(const v1::GenerateRequest& request, absl::Durat
   return status;
 }
 
+absl::StatusOr<v1::NodeSummary> CtlClient::CordonNode(const std::string& node, bool cordon,
+                                                      absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::NodeSummary reply;
+  grpc::Status status;
+  if (cordon) {
+    v1::CordonNodeRequest request;
+    request.set_node_id(node);
+    status = stubs_->admin->CordonNode(&context, request, &reply);
+  } else {
+    v1::UncordonNodeRequest request;
+    request.set_node_id(node);
+    status = stubs_->admin->UncordonNode(&context, request, &reply);
+  }
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
+absl::StatusOr<v1::NodeSummary> CtlClient::DrainNode(const v1::DrainNodeRequest& request,
+                                                     absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::NodeSummary reply;
+  const grpc::Status status = stubs_->admin->DrainNode(&context, request, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
 absl::StatusOr<v1::SessionList> CtlClient::ListSessions(absl::Duration timeout) {
   grpc::ClientContext context;
   SetTimeout(timeout, context);

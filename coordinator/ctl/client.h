@@ -29,6 +29,10 @@ class CtlClient {
                          const std::function<void(const v1::LoadModelEvent&)>& on_event);
   absl::Status Generate(const v1::GenerateRequest& request, absl::Duration timeout,
                         const std::function<void(const v1::GenerateEvent&)>& on_event);
+  absl::StatusOr<v1::NodeSummary> CordonNode(const std::string& node, bool cordon,
+                                             absl::Duration timeout);
+  absl::StatusOr<v1::NodeSummary> DrainNode(const v1::DrainNodeRequest& request,
+                                            absl::Duration timeout);
   absl::StatusOr<v1::SessionList> ListSessions(absl::Duration timeout);
   absl::StatusOr<v1::CancelSessionReply> CancelSession(const v1::CancelSessionRequest& request,
                                                        absl::Duration timeout);

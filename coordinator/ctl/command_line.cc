@@ -47,6 +47,9 @@ struct Parsing {
   bool logprobs = false;
   bool logits_digest = false;
   bool ignore_eos = false;
+  std::string drain_deadline = "30s";
+  bool drain_force = false;
+  bool drain_detach = false;
   bool no_prefix_cache = false;
   std::string tenant;
   std::string load_path;
@@ -119,6 +122,26 @@ void AddGenerate(CLI::App& app, Parsing& p) {
   generate->add_flag("--chatml", p.command.chatml, "Wrap the prompt as one ChatML user turn");
   generate->add_option("--system", p.command.system, "System turn in front, with --chatml");
   generate->add_flag("--json", p.command.json_lines, "One JSON object a line instead of text");
+}
+
+void AddNode(CLI::App& app, Parsing& p) {
+  CLI::App* node = app.add_subcommand("node", "Nodes, and taking them out of service");
+  node->require_subcommand(1);
+  AddVerb(node, p, CtlVerb::kNodeList, "list", "Nodes with state, shard and load");
+  const auto add = [&](CtlVerb verb, const char* name, const char* what) {
+    CLI::App* added = AddVerb(node, p, verb, name, what);
+    added->add_option("node", p.command.node)->required()->type_name("NODE");
+    return added;
+  };
+  add(CtlVerb::kNodeCordon, "cordon", "Give it no new sessions; those that run there go on");
+  add(CtlVerb::kNodeUncordon, "uncordon", "Give it sessions again; the end of a drain, too");
+  CLI::App* drain = add(CtlVerb::kNodeDrain, "drain",
+                        "Cordon it, let its sessions finish, move what is left at the deadline");
+  drain->add_option("--deadline", p.drain_deadline, "Time for its sessions, as 30s; 0s: none")
+      ->capture_default_str();
+  drain->add_flag("--force", p.drain_force, "Also when layers have no other node");
+  drain->add_flag("--detach", p.drain_detach, "Do not wait until it is drained");
+  drain->footer("Example:\n  shardctl node drain node-4 --deadline 5m");
 }
 
 void AddModel(CLI::App& app, Parsing& p) {
@@ -195,9 +218,7 @@ std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
   AddGlobalFlags(*app, p);
   AddVerb(app.get(), p, CtlVerb::kStatus, "status", "One page; exit code 5 if not healthy");
   AddVerb(app.get(), p, CtlVerb::kHealth, "health", "For probes: silent, exit code 0 or 5");
-  CLI::App* node = app->add_subcommand("node", "Nodes");
-  node->require_subcommand(1);
-  AddVerb(node, p, CtlVerb::kNodeList, "list", "Nodes with state, shard and load");
+  AddNode(*app, p);
   CLI::App* shard = app->add_subcommand("shard", "Shards");
   shard->require_subcommand(1);
   AddVerb(shard, p, CtlVerb::kShardList, "list", "Who holds which layers, drawn as a map")
@@ -318,6 +339,17 @@ std::string Translate(Parsing& p) {
   if (command.output == OutputFormat::kCsv && !exports) return "-o csv is for ledger export";
   if (exports && (command.output == OutputFormat::kWide || command.output == OutputFormat::kName)) {
     return "ledger export writes csv or json";
+  }
+  if (command.verb == CtlVerb::kNodeDrain) {
+    if (!absl::ParseDuration(p.drain_deadline, &duration) || duration < absl::ZeroDuration() ||
+        duration > absl::Hours(24)) {
+      return absl::StrCat("--deadline: \"", p.drain_deadline,
+                          "\" is no time of at most a day; write 30s or 5m");
+    }
+    command.drain.set_node_id(command.node);
+    command.drain.set_deadline_ms(absl::ToInt64Milliseconds(duration));
+    command.drain.set_force(p.drain_force);
+    command.drain.set_wait(!p.drain_detach);
   }
   if (command.verb != CtlVerb::kGenerate) return "";
   v1::GenerateRequest& generate = command.generate;

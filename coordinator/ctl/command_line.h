@@ -22,6 +22,9 @@ enum class CtlVerb {
   kStatus,
   kHealth,
   kNodeList,
+  kNodeCordon,
+  kNodeUncordon,
+  kNodeDrain,
   kShardList,
   kModelList,
   kModelLoad,
@@ -52,6 +55,8 @@ struct CtlCommand {
 
   // Of some.
   std::string model;                // shard list, model unload.
+  std::string node;                 // node cordon, node uncordon.
+  v1::DrainNodeRequest drain;       // node drain.
   v1::LoadModelRequest load;        // model load.
   v1::GenerateRequest generate;     // generate; the text "-" stands for stdin.
   bool chatml = false;              // Wrap that text as one user turn, behind

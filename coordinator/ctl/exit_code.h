@@ -28,6 +28,7 @@ ExitCode ExitCodeOf(const absl::Status& status);
 struct ErrorContext {
   std::string endpoint;     // As given.
   bool is_load = false;     // Of a model.
+  bool is_node = false;     // One node is cordoned or drained.
   bool is_session = false;  // One session is looked at or cancelled.
 };
 

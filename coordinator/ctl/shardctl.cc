@@ -24,6 +24,7 @@ namespace {
 
 constexpr absl::Duration kTimeoutDefault = absl::Seconds(10);
 constexpr absl::Duration kDeadlineSlack = absl::Seconds(5);  // For the coordinator's own end.
+constexpr absl::Duration kDrainSlack = absl::Seconds(30);    // For sessions to move.
 constexpr absl::Duration kDeadlineDefault = absl::Minutes(2);
 
 std::string ChatMl(const std::string& system, const std::string& prompt) {
@@ -46,6 +47,12 @@ class Run {
         return Health();
       case CtlVerb::kNodeList:
         return NodeList();
+      case CtlVerb::kNodeCordon:
+        return NodeCordon(true);
+      case CtlVerb::kNodeUncordon:
+        return NodeCordon(false);
+      case CtlVerb::kNodeDrain:
+        return NodeDrain();
       case CtlVerb::kShardList:
         return ShardList();
       case CtlVerb::kModelList:
@@ -94,6 +101,9 @@ class Run {
     const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
     const ErrorContext context = {.endpoint = command_.endpoint,
                                   .is_load = command_.verb == CtlVerb::kModelLoad,
+                                  .is_node = command_.verb == CtlVerb::kNodeCordon ||
+                                             command_.verb == CtlVerb::kNodeUncordon ||
+                                             command_.verb == CtlVerb::kNodeDrain,
                                   .is_session = command_.verb == CtlVerb::kSessionShow ||
                                                 command_.verb == CtlVerb::kSessionCancel};
     *terminal_.err << (json ? ErrorJson(status, context) : ErrorText(status, context));
@@ -122,6 +132,46 @@ class Run {
     const absl::StatusOr<v1::NodeList> nodes = client_.ListNodes(timeout());
     if (!nodes.ok()) return Fail(nodes.status());
     *terminal_.out << NodeListView(*nodes, view());
+    return ExitCode::kOk;
+  }
+
+  ExitCode NodeCordon(bool cordon) {
+    const absl::StatusOr<v1::NodeSummary> node =
+        client_.CordonNode(command_.node, cordon, timeout());
+    if (!node.ok()) return Fail(node.status());
+    *terminal_.out << command_.node << " " << DutyText(node->duty()) << "\n";
+    return ExitCode::kOk;
+  }
+
+  ExitCode NodeDrain() {
+    v1::DrainNodeRequest request = command_.drain;
+    request.set_wait(false);
+    absl::StatusOr<v1::NodeSummary> node = client_.DrainNode(request, timeout());
+    if (!node.ok()) return Fail(node.status());
+    if (!command_.quiet) {
+      *terminal_.err << command_.node << " cordoned, " << node->sessions_running()
+                     << " sessions run there";
+      if (node->sessions_running() > 0) {
+        *terminal_.err << "; what is left moves in "
+                       << absl::FormatDuration(absl::Milliseconds(node->drain_left_ms()));
+      }
+      *terminal_.err << "\n";
+    }
+    if (command_.drain.wait() && node->duty() == v1::NODE_DUTY_DRAINING) {
+      // The coordinator drains; this only watches.
+      request.set_wait(true);
+      const absl::Duration deadline = absl::Milliseconds(request.deadline_ms());
+      node = client_.DrainNode(request, command_.timeout.value_or(deadline + kDrainSlack));
+      if (!node.ok()) return Fail(node.status());
+    }
+    *terminal_.out << command_.node << " " << DutyText(node->duty()) << "\n";
+    if (node->duty() != v1::NODE_DUTY_DRAINED) {
+      return command_.drain.wait() ? ExitCode::kFailed : ExitCode::kOk;
+    }
+    if (!command_.quiet) {
+      *terminal_.err << "it is safe to stop; undo: shardctl node uncordon " << command_.node
+                     << "\n";
+    }
     return ExitCode::kOk;
   }
 

@@ -28,6 +28,13 @@ std::string StateText(v1::ShardState state) {
   return StateText(v1::ShardState_Name(state), sizeof("SHARD_STATE_") - 1);
 }
 
+// Of a node that could serve and is not to: what it is to do instead.
+std::string NodeStateText(const v1::NodeSummary& node) {
+  const bool asked = node.duty() > v1::NODE_DUTY_SERVING;
+  return asked && node.state() == v1::NODE_STATE_READY ? DutyText(node.duty())
+                                                       : StateText(node.state());
+}
+
 // "loaded", "loading 31%", "node lost".
 std::string ShardStateText(const v1::ShardSummary& shard) {
   if (shard.node_lost()) return "node lost";
@@ -115,6 +122,10 @@ std::string StatusView(const v1::ClusterStatus& status, const v1::NodeList& node
   return text;
 }
 
+std::string DutyText(v1::NodeDuty duty) {
+  return StateText(v1::NodeDuty_Name(duty), sizeof("NODE_DUTY_") - 1);
+}
+
 std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options) {
   if (options.format == OutputFormat::kJson) return NodeListJson(nodes);
   if (options.format == OutputFormat::kName) {
@@ -133,7 +144,7 @@ std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options) 
       kv = absl::StrCat(node.kv_pages_free(), "/", node.kv_pages_total());
     }
     std::vector<std::string> row = {node.node_id(),
-                                    StateText(node.state()),
+                                    NodeStateText(node),
                                     node.model(),
                                     LayersText(node.layers()),
                                     absl::StrCat(BytesText(node.memory_used_bytes()), "/",

@@ -22,6 +22,8 @@ struct ViewOptions {
 // `nodes` names those that are lost; JSON is `status` alone.
 std::string StatusView(const v1::ClusterStatus& status, const v1::NodeList& nodes,
                        const std::string& endpoint, const ViewOptions& options);
+// "serving", "cordoned", "draining" or "drained".
+std::string DutyText(v1::NodeDuty duty);
 std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options);
 std::string ModelListView(const v1::ModelList& models, const ViewOptions& options);
 // A map of the layers, and a line a shard. `models` says how many layers each model has.

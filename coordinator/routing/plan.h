@@ -48,6 +48,7 @@ struct Route {
   ModelId model_id;
   NumericsId numerics_id;
   std::vector<RouteStage> stages;
+  uint32_t kv_pages_min = 0;  // Of the stage whose pool is smallest; 0: unknown.
   RoundChoice rounds;  // By the cost model; one in flight unless whoever hands it out says so.
 
   // For people and the ledger: "node-a:0-9,node-b:10-19".

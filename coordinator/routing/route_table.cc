@@ -309,6 +309,7 @@ void RouteTable::TakeReport(Model& model, Shard& shard, const ShardReport& repor
   shard.kind = FailureKind::kNone;
   shard.reason.clear();
   shard.numerics_id = report.state == ShardState::kLoaded ? report.numerics_id : NumericsId();
+  shard.kv_pages = report.state == ShardState::kLoaded ? report.kv_pages : 0;
   shard.cost = report.state == ShardState::kLoaded ? report.cost : ShardCost();
   if (report.state == ShardState::kFailed) {
     shard.kind = FailureKindOf(report.failure);
@@ -381,6 +382,8 @@ Route RouteTable::MakeRoute(const Model& model, const std::vector<size_t>& ring)
                                       .incarnation = shard.incarnation,
                                       .address = live.address,
                                       .layers = shard.planned.layers});
+    const bool least = route.kv_pages_min == 0 || shard.kv_pages < route.kv_pages_min;
+    if (shard.kv_pages > 0 && least) route.kv_pages_min = shard.kv_pages;
   }
   return route;
 }

@@ -208,6 +208,7 @@ class RouteTable {
     uint64_t bytes_done = 0;
     uint64_t bytes_total = 0;
     NumericsId numerics_id;  // When loaded, or failed for computing otherwise.
+    uint32_t kv_pages = 0;   // When loaded.
     ShardCost cost;          // When loaded.
     bool proven = false;
     int probes_failed = 0;                  // In a row, while unproven.

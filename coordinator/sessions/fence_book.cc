@@ -4,29 +4,39 @@
 
 namespace shardline {
 
-void FenceBook::Send(const SessionsActions::Fence& fence, Instant until) {
-  const auto [entry, fresh] =
-      entries_.insert_or_assign(Key{fence.key, fence.stage}, Entry{.fence = fence, .until = until});
+void FenceBook::Send(const SessionsActions::Fence& fence, Instant until, const std::string& frees) {
+  const auto [entry, fresh] = entries_.insert_or_assign(
+      Key{fence.key, fence.stage}, Entry{.fence = fence, .until = until, .frees = frees});
   if (fresh) ++out_count_;
   ++stats_->fences_sent;
   actions_->fence.push_back(fence);
 }
 
-void FenceBook::OnReply(const AttemptKey& key, size_t stage,
-                        const absl::StatusOr<FenceResult>& result, Instant now) {
+std::string FenceBook::OnReply(const AttemptKey& key, size_t stage,
+                               const absl::StatusOr<FenceResult>& result, Instant now) {
   const auto found = entries_.find({key, stage});
-  if (found == entries_.end() || !found->second.out) return;
+  if (found == entries_.end() || !found->second.out) return "";
   --out_count_;
+  found->second.out = false;
+  const std::string frees = AnyOut(key) ? "" : found->second.frees;
   if (result.ok()) {
     ++stats_->fences_answered;
     stats_->pages_released += result->pages_released;
     stats_->buffers_released += result->buffers_released;
     entries_.erase(found);
-    return;
+    return frees;
   }
   ++stats_->fences_failed;
-  found->second.out = false;
   DropOwed(now);
+  return frees;
+}
+
+bool FenceBook::AnyOut(const AttemptKey& key) const {
+  for (auto it = entries_.lower_bound({key, 0}); it != entries_.end(); ++it) {
+    if (it->first.first != key) return false;
+    if (it->second.out) return true;
+  }
+  return false;
 }
 
 void FenceBook::OnNodeReady(const StagePeer& life, Instant now) {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -26,10 +27,12 @@ class FenceBook {
   // Both outlive this.
   FenceBook(SessionsActions* actions, SessionsStats* stats) : actions_(actions), stats_(stats) {}
 
-  void Send(const SessionsActions::Fence& fence, Instant until);
-  // Of every answer the first counts.
-  void OnReply(const AttemptKey& key, size_t stage, const absl::StatusOr<FenceResult>& result,
-               Instant now);
+  // `frees` is the line of the queue that gets room by it; empty: none.
+  void Send(const SessionsActions::Fence& fence, Instant until, const std::string& frees);
+  // Of every answer the first counts. The line that has room now that the attempt's last fence is
+  // answered; empty: none.
+  std::string OnReply(const AttemptKey& key, size_t stage,
+                      const absl::StatusOr<FenceResult>& result, Instant now);
   void OnNodeReady(const StagePeer& life, Instant now);
 
   bool any_out() const { return out_count_ > 0; }
@@ -39,10 +42,12 @@ class FenceBook {
   struct Entry {
     SessionsActions::Fence fence;
     Instant until;
+    std::string frees;
     bool out = true;  // Else owed.
   };
   using Key = std::pair<AttemptKey, size_t>;
 
+  bool AnyOut(const AttemptKey& key) const;
   void DropOwed(Instant now);
 
   SessionsActions* const actions_;

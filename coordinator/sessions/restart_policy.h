@@ -15,10 +15,11 @@ enum class RestartRule {
   kNever,       // Another attempt would fail as this one did, or must not be made.
   kAnyRoute,    // Without the suspects where there is a choice.
   kOtherRoute,  // Only on a route without who is blamed.
-  kLater,       // Another route at once, or the same one after retry_after.
+  kLater,       // Another route at once, or the same one when its turn comes (admission.h).
 };
 
-// A kind this build does not know is fatal to the session, never success.
+// kNever iff RestartMayHelp (base/failure.h) says no. A kind this build does not know is fatal to
+// the session, never success.
 RestartRule RestartRuleOf(FailureKind kind);
 
 // A connection broke: who is to blame is not yet known, and membership is given a moment to say.

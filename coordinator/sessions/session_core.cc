@@ -81,13 +81,15 @@ void SessionCore::OnGranted(const absl::StatusOr<Admitted>& admitted, Instant no
     TakeUpWithoutRoute(now);
   } else if (const absl::Status lost = std::exchange(route_lost_, absl::OkStatus()); !lost.ok()) {
     FailAttempt(lost, now);
+  } else if (MustQueue()) {
+    QueueGranted(now);
   } else {
     OpenStages(now);
   }
 }
 
 void SessionCore::OpenStages(Instant now) {
-  opens_sent_ = true;
+  opens_sent_ = tried_ = true;
   opened_.assign(route_.stages.size(), false);
   cached_tokens_.assign(route_.stages.size(), 0);
   for (size_t i = 0; i < route_.stages.size(); ++i) {
@@ -155,6 +157,8 @@ void SessionCore::OnOpenRefused(size_t stage, const absl::Status& status, Instan
 void SessionCore::StartRun(Instant now) {
   phase_ = Phase::kRunning;
   run_out_ = ran_ = true;
+  full_ = RouteSuspects();
+  if (shared_.queue->Tries(request_.request)) shared_.queue->OnAdmitted(request_.request, now);
   run_cached_tokens_ = CachedTokens();
   if (!started_sent_) {
     started_sent_ = true;
@@ -234,6 +238,9 @@ void SessionCore::OnRunEnd(const RunResult& result, Instant now) {
     return;
   }
   result_ = result;
+  const RunTimings& timings = result.timings;
+  shared_.stats->head_queue_seconds.Observe(absl::ToDoubleSeconds(timings.queued));
+  shared_.stats->gap_rounds.Observe(static_cast<double>(timings.rounds_between_max));
   result_.cached_tokens = std::min(run_cached_tokens_, request_.prompt_tokens);
   End(Ending{.outcome = SessionOutcome::kCompleted, .status = absl::OkStatus()}, now);
 }
@@ -282,7 +289,8 @@ void SessionCore::OnFinished(const absl::StatusOr<SessionOutcome>& stored, Insta
                                                           : std::string("its own")))),
             now);
   }
-  if (stands == SessionOutcome::kCompleted) shared_.stats->tokens_billed += delivered_.size();
+  const bool billed = stands == SessionOutcome::kCompleted && !request_.route;
+  if (billed) shared_.stats->tokens_billed += delivered_.size();
   Retire(stands);
 }
 
@@ -298,6 +306,7 @@ void SessionCore::End(Ending ending, Instant now) {
   if (!ending.status.ok()) end_by_ = std::min(now, deadline_) + shared_.options->end_grace;
   ending_ = std::move(ending);
   finish_at_ = now;
+  shared_.queue->Leave(request_.request);
   CloseStages(FailureKindOf(ending_->status));
   if (Planted(PlantedBug::kSuccessBeforeRecord) && ending_->status.ok()) {
     SendEnd(ending_->status, now);
@@ -324,12 +333,16 @@ void SessionCore::CloseStages(FailureKind kind) {
   if (std::exchange(closed_, true)) return;
   if (run_out_) shared_.actions->cancel_run.push_back({.key = *key_});
   if (!opens_sent_) return;
+  // Who was let in and found no room all the same wakes nobody: its turn would come again at once,
+  // for ever.
+  const bool no_room = RestartRuleOf(kind) == RestartRule::kLater;
+  const bool frees = ran_ ? !no_room : !shared_.queue->Tries(request_.request);
   // Also where the open was refused or is still on its way: the fence is the tombstone.
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     if (Planted(PlantedBug::kFanOutStopsAtSilentStage) && !opened_[i]) break;
     if (Planted(PlantedBug::kCancelMissesLateOpens) && !opened_[i]) continue;
     shared_.fences->Send({.key = *key_, .stage = i, .to = route_.stages[i], .kind = kind},
-                         deadline_ + shared_.options->fence_keep);
+                         deadline_ + shared_.options->fence_keep, frees ? model() : "");
   }
 }
 
@@ -344,13 +357,15 @@ void SessionCore::SendFinish() {
 
 EndRecord SessionCore::RecordOf(SessionOutcome outcome, const absl::Status& status) const {
   const auto tokens = static_cast<uint32_t>(delivered_.size());
+  // A probe's tokens go to no client: the record shows its work alone, and bills nothing.
+  const bool probe = request_.route.has_value();
   return {.outcome = outcome,
           .prompt_tokens = request_.prompt_tokens,
-          .tokens = tokens,
+          .tokens = probe ? 0 : tokens,
           .work_tokens = ran_ ? uint64_t{request_.prompt_tokens} + tokens : 0,
           .digest = TokensDigest(delivered_),
           .kind = FailureKindOf(status),
-          .detail = Text(status).substr(0, kDetailBytesMax)};
+          .detail = probe && status.ok() ? "probe" : Text(status).substr(0, kDetailBytesMax)};
 }
 
 void SessionCore::SendEnd(const absl::Status& status, Instant now) {
@@ -443,6 +458,10 @@ Instant SessionCore::NextWake() const {
   return wake;
 }
 
+bool SessionCore::RunsThrough(const NodeId& node) const {
+  return opens_sent_ && !closed_ && StageOf(node) != nullptr;
+}
+
 bool SessionCore::LivesOn(const NodeId& node, Incarnation incarnation) const {
   return opens_sent_ && !closed_ &&
          std::any_of(route_.stages.begin(), route_.stages.end(), [&](const RouteStage& stage) {
@@ -493,6 +512,8 @@ std::string_view SessionCore::PhaseName() const {
       return "finding a route";
     case Phase::kWaiting:
       return paid_ ? "waiting for a route" : "waiting for its turn to restart";
+    case Phase::kQueued:
+      return "waiting in the queue";
     case Phase::kGranting:
       return "granting";
     case Phase::kOpening:

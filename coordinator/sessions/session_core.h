@@ -13,6 +13,9 @@
 // the next index; a token that comes again must be the one delivered. The deadline is the
 // request's own: no attempt renews it.
 //
+// Who finds no room (kKvExhausted, kOverloaded) takes another route at once if there is one, else
+// it waits in the queue (admission.h) until its deadline. Neither counts as one of the attempts.
+//
 // Attempts end `unverified` when a step may have been applied and nobody knows: the head's run was
 // out and a node died, fell silent or a link broke. Otherwise the record of a replaced attempt is
 // `fenced`.
@@ -32,6 +35,7 @@
 #include "base/id.h"
 #include "base/instant.h"
 #include "coordinator/routing/plan.h"
+#include "coordinator/sessions/admission.h"
 #include "coordinator/sessions/fence_book.h"
 #include "coordinator/sessions/restart_policy.h"
 #include "coordinator/sessions/session_words.h"
@@ -39,8 +43,8 @@
 namespace shardline {
 
 struct SessionsOptions {
-  int sessions_max = 64;                                     // Beyond it: kOverloaded.
-  int attempts_max = 3;                                      // Of one session.
+  AdmissionOptions admission = {};                           // How many, and who waits.
+  int attempts_max = 3;                                      // Of one session, waits apart.
   int node_deaths_max = 2;                                   // Under one session; then kPoison.
   absl::Duration retry_after = absl::Seconds(1);             // Told with kOverloaded.
   absl::Duration end_grace = absl::Milliseconds(500);        // The client's end after its deadline.
@@ -58,6 +62,7 @@ struct SessionShared {
   const SessionsOptions* options;
   SessionsActions* actions;
   SessionsStats* stats;
+  AdmissionQueue* queue;
   FenceBook* fences;
   RestartBudget* restarts;
   uint64_t* open_seq;
@@ -72,6 +77,8 @@ class SessionCore {
 
   void OnRoute(const absl::StatusOr<Route>& route, Instant now);
   void OnRoutesChanged(Instant now);
+  // Its turn in the queue.
+  void OnTurn(Instant now);
   // Not for an admission that neither grants nor ends: SessionsCore attaches that call elsewhere.
   void OnGranted(const absl::StatusOr<Admitted>& admitted, Instant now);
   // Of the current attempt.
@@ -84,6 +91,8 @@ class SessionCore {
   void OnCancel(const std::string& reason, Instant now);
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                   const std::string& reason, Instant now);
+  // The node is to be empty by now: goes on elsewhere, if it runs there.
+  void OnNodeDrained(const NodeId& node, const std::string& reason, Instant now);
   void OnTick(Instant now);
 
   // `client` takes the stream over; what it lacks of the tokens delivered is delivered to it. A
@@ -106,12 +115,14 @@ class SessionCore {
   Instant NextWake() const;
   // Whether this life of a node should still hold the current attempt.
   bool LivesOn(const NodeId& node, Incarnation incarnation) const;
+  bool RunsThrough(const NodeId& node) const;
   SessionSummary Summary(Instant now) const;
 
  private:
   enum class Phase {
     kRouting,      // FindRoute is out.
     kWaiting,      // For a route, or for its turn to restart; until ask_at_.
+    kQueued,       // For room; until OnTurn.
     kGranting,     // Grant is out.
     kOpening,      // Opens are out.
     kRunning,      // The head runs.
@@ -134,14 +145,20 @@ class SessionCore {
   // An attempt failed: another one, or the end.
   void FailAttempt(const absl::Status& status, Instant now);
   bool MayRestart(const absl::Status& status, RestartRule rule, Instant now) const;
-  void Restart(const absl::Status& status, RestartRule rule, Instant now);
+  void Restart(const absl::Status& status, Instant now);
+  // It found no room: another route, or the queue.
+  void SeekRoom(const absl::Status& status, Instant now);
+  void Queue(Instant now);
+  // It has not tried yet, and others were first.
+  bool MustQueue() const;
+  void QueueGranted(Instant now);
   void Suspect(const absl::Status& status);
   // True when the session has ended by it.
   bool CountDeath(Instant now);
   void TakeUpWithoutRoute(Instant now);
   void OnNoRoute(const absl::Status& status, Instant now);
   void OnGrantRefused(const absl::Status& status, Instant now);
-  absl::Status Refusal(const Route& route) const;
+  absl::Status Refusal(const Route& route);
 
   void OpenStages(Instant now);
   void OnOpenRefused(size_t stage, const absl::Status& status, Instant now);
@@ -190,6 +207,8 @@ class SessionCore {
   Route route_;
   absl::Status route_lost_;  // A node of the route went while the grant was out.
   uint32_t attempts_ = 0;
+  uint32_t attempts_without_room_ = 0;  // Of attempts_: these do not count as tries.
+  bool tried_ = false;                  // Some attempt was opened, or has waited its turn.
   bool opens_sent_ = false;
   bool closed_ = false;                  // Its stages were fenced.
   std::vector<bool> opened_;             // Stages that have granted their open,
@@ -207,6 +226,7 @@ class SessionCore {
   std::optional<EndRecord> previous_;  // Its record, until the grant has written it.
   RouteSuspects suspects_;
   RouteSuspects banned_;             // A route with these is no route.
+  RouteSuspects full_;               // Had no room, since its turn came or it began.
   std::optional<StagePeer> blamed_;  // By the last failure, and not known to be dead.
   int deaths_ = 0;
   int non_finite_ = 0;

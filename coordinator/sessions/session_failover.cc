@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/planted_bug.h"
+#include "base/version.h"
 #include "coordinator/sessions/session_core.h"
 
 namespace shardline {
@@ -22,11 +23,15 @@ bool Uses(const Route& route, const RouteSuspects& suspects) {
   return false;
 }
 
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
 }  // namespace
 
 void SessionCore::AskForRoute() {
   last_resort_ = false;
-  AskForRouteWithout(suspects_);
+  RouteSuspects avoid = suspects_;
+  avoid.nodes.insert(avoid.nodes.end(), full_.nodes.begin(), full_.nodes.end());
+  AskForRouteWithout(avoid);
 }
 
 void SessionCore::AskForRouteWithout(const RouteSuspects& avoid) {
@@ -50,19 +55,23 @@ void SessionCore::OnRoute(const absl::StatusOr<Route>& route, Instant now) {
     EndFailed(refusal, now);
     return;
   }
+  if (Uses(*route, full_)) {
+    Queue(now);
+    return;
+  }
   const bool forgets = Planted(PlantedBug::kRestartForgetsSuspects);
   if (now < retry_at_ && Uses(*route, suspects_) && !forgets) {
-    // Who is full will not have room before the deadline: the caller may know better.
-    const bool full = RestartRuleOf(FailureKindOf(failure_)) == RestartRule::kLater;
-    if (full && retry_at_ >= deadline_) {
-      EndFailed(failure_, now);
-    } else {
-      Wait(retry_at_);
-    }
+    Wait(retry_at_);
     return;
   }
   route_ = *route;
-  Grant(now);
+  // Who may be known to the ledger by its key or number must be asked for there first.
+  const bool known = key_ || !request_.identity.key.empty() || request_.identity.session;
+  if (!known && MustQueue()) {
+    Queue(now);
+  } else {
+    Grant(now);
+  }
 }
 
 void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
@@ -71,10 +80,13 @@ void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
     // It may be over, and then no route is needed to say so.
     route_ = Route();
     Grant(now);
-  } else if (!key_ || absl::IsNotFound(status)) {
-    EndFailed(status, now);  // A new request is told at once; a model that was unloaded stays away.
-  } else if (rule == RestartRule::kOtherRoute ||
-             (rule == RestartRule::kLater && retry_at_ >= deadline_)) {
+  } else if (absl::IsNotFound(status)) {
+    EndFailed(status, now);  // A model that was unloaded stays away.
+  } else if (!full_.empty() || shared_.queue->Tries(request_.request)) {
+    Queue(now);
+  } else if (!key_) {
+    EndFailed(status, now);  // A new request is told at once.
+  } else if (rule == RestartRule::kOtherRoute) {
     EndFailed(failure_, now);
   } else if (now >= retry_at_ && !last_resort_ && suspects_.nodes.size() > banned_.nodes.size()) {
     // A suspect that has had its pause is better than nothing. Links are the table's to judge.
@@ -87,12 +99,21 @@ void SessionCore::OnNoRoute(const absl::Status& status, Instant now) {
 }
 
 // Why a session that has begun elsewhere must not go on along `route`.
-absl::Status SessionCore::Refusal(const Route& route) const {
+absl::Status SessionCore::Refusal(const Route& route) {
   if (route.stages.empty()) return absl::InternalError("a route without stages");
   if (!key_ && !request_.model_id.empty() && route.model_id != request_.model_id) {
     return MakeFailure(FailureDetail{.kind = FailureKind::kOverloaded,
                                      .retry_after = shared_.options->retry_after},
                        "the model's name has just been given to another file");
+  }
+  const uint64_t tokens = uint64_t{request_.prompt_tokens} + request_.new_tokens_max;
+  const uint64_t pages = (tokens + kPageTokens - 1) / kPageTokens;
+  if (!key_ && route.kv_pages_min > 0 && pages > route.kv_pages_min) {
+    ++shared_.stats->too_large;
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("prompt and answer may take ", tokens, " tokens, which is ",
+                                    pages, " KV pages, and the nodes have ", route.kv_pages_min,
+                                    " in all: it would never fit; ask for fewer tokens"));
   }
   if (Uses(route, banned_)) return failure_;
   if (!route_.stages.empty() &&
@@ -106,6 +127,73 @@ absl::Status SessionCore::Refusal(const Route& route) const {
   return absl::OkStatus();
 }
 
+bool SessionCore::MustQueue() const {
+  return !tried_ && !request_.route && !shared_.queue->Tries(request_.request) &&
+         shared_.queue->MustWait(model());
+}
+
+void SessionCore::Queue(Instant now) {
+  phase_ = Phase::kQueued;
+  tried_ = true;
+  AdmissionQueue& queue = *shared_.queue;
+  if (queue.Tries(request_.request)) {
+    queue.OnRefused(request_.request, now);
+    return;
+  }
+  const absl::Status entered =
+      queue.Enter({.request = request_.request,
+                   .line = model(),
+                   .tenant = request_.identity.tenant,
+                   .tokens = uint64_t{request_.prompt_tokens} + request_.new_tokens_max,
+                   .ahead = started_sent_,
+                   .refused = !full_.empty()},
+                  now);
+  if (entered.ok()) return;
+  if (failure_.ok()) {
+    EndFailed(Complete(entered), now);
+    return;
+  }
+  FailureDetail detail = FailureDetailOf(failure_);
+  detail.retry_after = std::max(detail.retry_after, FailureDetailOf(entered).retry_after);
+  EndFailed(MakeFailure(detail, absl::StrCat(Text(failure_), "; ", Text(entered))), now);
+}
+
+// The ledger does not know it, and has granted it an attempt that no stage is to hear of.
+void SessionCore::QueueGranted(Instant now) {
+  failure_ = Complete(MakeFailure(FailureKind::kOverloaded, "others were first"));
+  failed_ = key_;
+  previous_ = RecordOf(SessionOutcome::kFenced, failure_);
+  closed_ = true;
+  ++attempts_without_room_;
+  ++shared_.stats->attempts_fenced;
+  Queue(now);
+}
+
+void SessionCore::OnTurn(Instant now) {
+  OnTick(now);
+  if (phase_ != Phase::kQueued || ending_) return;
+  full_ = RouteSuspects();
+  AskForRoute();
+}
+
+void SessionCore::SeekRoom(const absl::Status& status, Instant now) {
+  const FailureKind kind = FailureKindOf(status);
+  SessionsStats& stats = *shared_.stats;
+  ++stats.without_room;
+  ++stats.attempts_fenced;
+  ++attempts_without_room_;
+  if (started_sent_ && !failed_at_) failed_at_ = now;
+  previous_ = RecordOf(SessionOutcome::kFenced, status);
+  failure_ = status;
+  failed_ = key_;
+  CloseStages(kind);
+  run_out_ = false;
+  // Without a name that means something it is the head, so that no route is tried twice at once.
+  const RouteStage* stage = StageOf(FailureDetailOf(status).node);
+  full_.nodes.push_back(stage != nullptr ? stage->peer() : route_.stages.front().peer());
+  AskForRoute();
+}
+
 void SessionCore::OnRoutesChanged(Instant now) {
   if (phase_ != Phase::kWaiting || !paid_ || ending_) return;
   OnTick(now);
@@ -113,6 +201,7 @@ void SessionCore::OnRoutesChanged(Instant now) {
 }
 
 void SessionCore::Wait(Instant until) {
+  shared_.queue->Leave(request_.request);
   phase_ = Phase::kWaiting;
   ask_at_ = until;
 }
@@ -174,9 +263,14 @@ void SessionCore::FailAttempt(const absl::Status& status, Instant now) {
   }
   const RestartRule rule = RestartRuleOf(kind);
   if (kind == FailureKind::kNonFinite) ++non_finite_;
+  const bool routed = key_ && !request_.route && !route_.stages.empty();
+  if (rule == RestartRule::kLater && routed && now < deadline_) {
+    SeekRoom(status, now);
+    return;
+  }
   Suspect(status);
   if (MayRestart(status, rule, now)) {
-    Restart(status, rule, now);
+    Restart(status, now);
   } else {
     EndFailed(status, now);
   }
@@ -184,7 +278,8 @@ void SessionCore::FailAttempt(const absl::Status& status, Instant now) {
 
 bool SessionCore::MayRestart(const absl::Status& status, RestartRule rule, Instant now) const {
   if (request_.route || !key_ || now >= deadline_) return false;
-  const bool spent = attempts_ >= static_cast<uint32_t>(shared_.options->attempts_max);
+  const uint32_t counted = attempts_ - attempts_without_room_;
+  const bool spent = counted >= static_cast<uint32_t>(shared_.options->attempts_max);
   if (spent && !Planted(PlantedBug::kRestartsUnlimited)) return false;
   if (rule == RestartRule::kOtherRoute) {
     // Twice, on routes that share no culprit: it is the request.
@@ -209,7 +304,7 @@ void SessionCore::Suspect(const absl::Status& status) {
   }
 }
 
-void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant now) {
+void SessionCore::Restart(const absl::Status& status, Instant now) {
   const FailureKind kind = FailureKindOf(status);
   const bool unverified = ran_ && LeavesStepsUnverified(kind);
   SessionsStats& stats = *shared_.stats;
@@ -226,9 +321,7 @@ void SessionCore::Restart(const absl::Status& status, RestartRule rule, Instant 
     deadline_ = now + request_.budget;
     end_by_ = deadline_ + shared_.options->end_grace;
   }
-  const absl::Duration pause = shared_.options->suspect_backoff * attempts_;
-  const bool later = rule == RestartRule::kLater;
-  retry_at_ = now + (later ? std::max(FailureDetailOf(status).retry_after, pause) : pause);
+  retry_at_ = now + shared_.options->suspect_backoff * (attempts_ - attempts_without_room_);
   paid_ = false;
   TryAgain(now);
   if (!paid_) ++shared_.stats->restarts_paced;
@@ -250,6 +343,18 @@ void SessionCore::OnNodeLost(const NodeId& node, Incarnation incarnation, Failur
     blamed_.reset();  // Its death is counted.
   } else {
     route_lost_ = failure;
+  }
+}
+
+void SessionCore::OnNodeDrained(const NodeId& node, const std::string& reason, Instant now) {
+  if (ending_) return;
+  const RouteStage* stage = StageOf(node);
+  if (stage == nullptr) return;
+  const absl::Status moved = Blame(*stage, FailureKind::kOverloaded, reason);
+  if (phase_ == Phase::kGranting) {
+    route_lost_ = moved;
+  } else if (phase_ == Phase::kOpening || phase_ == Phase::kRunning) {
+    FailAttempt(moved, now);
   }
 }
 

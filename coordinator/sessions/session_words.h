@@ -36,8 +36,9 @@ struct SessionIdentity {
 struct SessionRequest {
   RequestId request;
   std::string model;
-  ModelId model_id;             // The file that was asked for by that name; empty: any.
-  std::optional<Route> route;   // Set: this one and no other, in one attempt (a probe).
+  ModelId model_id;  // The file that was asked for by that name; empty: any.
+  // Set: this one and no other, in one attempt: a probe. Its record counts no tokens.
+  std::optional<Route> route;
   uint32_t prompt_tokens = 0;   // How many; at least one.
   uint32_t new_tokens_max = 0;  // At least one.
   absl::Duration budget;        // Until its deadline, which no attempt renews.
@@ -245,6 +246,9 @@ struct SessionSummary {
   std::vector<RouteStage> route;
 };
 
+// Rounds that a live stream may wait between two tokens.
+inline std::vector<double> RoundBounds() { return {1, 2, 4, 6, 8, 12, 16, 32, 64}; }
+
 struct SessionsStats {
   uint64_t started = 0;  // Every OnGenerate: the next seven, and those whose record is still open.
   uint64_t completed = 0;
@@ -258,11 +262,17 @@ struct SessionsStats {
   uint64_t attempts = 0;             // Granted.
   uint64_t attempts_fenced = 0;      // Replaced, with such a record.
   uint64_t attempts_unverified = 0;  // The same.
+  uint64_t without_room = 0;         // That found none; these are no restarts.
   uint64_t restarts = 0;
   std::array<uint64_t, kFailureKindCount> restarts_by_kind = {};  // Of what ended the one before.
   Histogram failover_seconds{SlowBounds()};  // From a failure to the next token.
   uint64_t restarts_paced = 0;               // That had to wait for the cluster's restart budget.
   uint64_t poisoned = 0;
+
+  uint64_t too_large = 0;  // Refused: they would never fit. Of `refused`.
+  // Of runs that came to their end, as their heads told.
+  Histogram head_queue_seconds{SlowBounds()};
+  Histogram gap_rounds{RoundBounds()};  // Most rounds between two tokens of the run.
 
   uint64_t tokens_delivered = 0;
   uint64_t tokens_billed = 0;   // Of completed sessions.

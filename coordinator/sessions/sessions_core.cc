@@ -9,7 +9,10 @@
 namespace shardline {
 
 SessionsCore::SessionsCore(const SessionsOptions& options)
-    : options_(options), fences_(&actions_, &stats_), restarts_(options.restarts) {}
+    : options_(options),
+      queue_(options.admission),
+      fences_(&actions_, &stats_),
+      restarts_(options.restarts) {}
 
 void SessionsCore::OnGenerate(const SessionRequest& request, Instant now) {
   SL_CHECK(!sessions_.contains(request.request), "request ", request.request.value());
@@ -29,12 +32,8 @@ void SessionsCore::OnGenerate(const SessionRequest& request, Instant now) {
     Attach(request, *running, now);
     return;
   }
-  if (shut_down_ || sessions_.size() >= static_cast<size_t>(options_.sessions_max)) {
-    Refuse(request,
-           MakeFailure(
-               FailureDetail{.kind = FailureKind::kOverloaded, .retry_after = options_.retry_after},
-               shut_down_ ? std::string("the coordinator is shutting down")
-                          : absl::StrCat("all ", options_.sessions_max, " sessions are taken")));
+  if (const absl::Status refusal = WhyNoMore(now); !refusal.ok()) {
+    Refuse(request, refusal);
     return;
   }
   if (request.budget <= absl::ZeroDuration()) {
@@ -44,6 +43,7 @@ void SessionsCore::OnGenerate(const SessionRequest& request, Instant now) {
   const SessionShared shared{.options = &options_,
                              .actions = &actions_,
                              .stats = &stats_,
+                             .queue = &queue_,
                              .fences = &fences_,
                              .restarts = &restarts_,
                              .open_seq = &open_seq_};
@@ -51,12 +51,28 @@ void SessionsCore::OnGenerate(const SessionRequest& request, Instant now) {
       *sessions_.emplace(request.request, std::make_unique<SessionCore>(shared, request, now))
            .first->second;
   restarts_.OnSessionStarted();
+  queue_.OnSession();
   by_client_[request.request] = request.request;
   const SessionIdentity& identity = request.identity;
   if (!identity.key.empty()) by_key_[{identity.tenant, identity.key}] = request.request;
   if (identity.session) by_session_[*identity.session] = request.request;
   session.Start(now);
   Settle(request.request);
+  GiveTurns(now);
+}
+
+absl::Status SessionsCore::WhyNoMore(Instant now) const {
+  const FailureDetail overloaded{.kind = FailureKind::kOverloaded,
+                                 .retry_after = queue_.RetryAfter(now)};
+  if (shut_down_) return MakeFailure(overloaded, "the coordinator is shutting down");
+  const AdmissionOptions& limits = options_.admission;
+  const auto running = static_cast<int>(sessions_.size()) - queue_.waiting();
+  if (running < limits.sessions_max || queue_.waiting() < limits.waiting_max) {
+    return absl::OkStatus();
+  }
+  return MakeFailure(overloaded,
+                     absl::StrCat("all ", limits.sessions_max, " sessions are taken, and ",
+                                  queue_.waiting(), " requests wait"));
 }
 
 void SessionsCore::OnRoute(RequestId request, const absl::StatusOr<Route>& route, Instant now) {
@@ -64,10 +80,13 @@ void SessionsCore::OnRoute(RequestId request, const absl::StatusOr<Route>& route
   if (session == nullptr) return;
   session->OnRoute(route, now);
   Settle(request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnRoutesChanged(Instant now) {
+  queue_.OnAllFreed();
   ForEach([now](SessionCore& session) { session.OnRoutesChanged(now); });
+  GiveTurns(now);
 }
 
 void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<Admitted>& admitted,
@@ -78,6 +97,7 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<Admitted>& 
   if (!runs_already) {
     session->OnGranted(admitted, now);
     Settle(request);
+    GiveTurns(now);
     return;
   }
   // It is known by another name than the one it was found under here.
@@ -86,6 +106,7 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<Admitted>& 
     const SessionRequest asked = session->request();
     Forget(request);
     Attach(asked, *sessions_.at(running->second), now);
+    GiveTurns(now);
     return;
   }
   session->OnGranted(MakeFailure(FailureDetail{.kind = FailureKind::kOverloaded,
@@ -94,6 +115,7 @@ void SessionsCore::OnGranted(RequestId request, const absl::StatusOr<Admitted>& 
                                  "the session is just ending"),
                      now);
   Settle(request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage,
@@ -102,6 +124,7 @@ void SessionsCore::OnOpenReply(const AttemptKey& key, size_t stage,
   if (session == nullptr) return;
   session->OnOpenReply(stage, reply, now);
   Settle(session->request().request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnToken(const AttemptKey& key, uint32_t index, int32_t token, Instant now) {
@@ -112,6 +135,7 @@ void SessionsCore::OnToken(const AttemptKey& key, uint32_t index, int32_t token,
   }
   session->OnToken(index, token, now);
   Settle(session->request().request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnRunEnd(const AttemptKey& key, const RunResult& result, Instant now) {
@@ -119,6 +143,7 @@ void SessionsCore::OnRunEnd(const AttemptKey& key, const RunResult& result, Inst
   if (session == nullptr) return;
   session->OnRunEnd(result, now);
   Settle(session->request().request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnRunFailed(const AttemptKey& key, const absl::Status& status, Instant now) {
@@ -126,11 +151,15 @@ void SessionsCore::OnRunFailed(const AttemptKey& key, const absl::Status& status
   if (session == nullptr) return;
   session->OnRunFailed(status, now);
   Settle(session->request().request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnFenceReply(const AttemptKey& key, size_t stage,
                                 const absl::StatusOr<FenceResult>& result, Instant now) {
-  fences_.OnReply(key, stage, result, now);
+  const std::string freed = fences_.OnReply(key, stage, result, now);
+  if (freed.empty()) return;
+  queue_.OnFreed(freed);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnFinished(const AttemptKey& key, const absl::StatusOr<SessionOutcome>& stored,
@@ -139,6 +168,7 @@ void SessionsCore::OnFinished(const AttemptKey& key, const absl::StatusOr<Sessio
   if (session == nullptr) return;
   session->OnFinished(stored, now);
   Settle(session->request().request);
+  GiveTurns(now);
 }
 
 void SessionsCore::OnCancel(RequestId client, Instant now) {
@@ -147,6 +177,7 @@ void SessionsCore::OnCancel(RequestId client, Instant now) {
   const RequestId request = found->second;
   sessions_.at(request)->OnCancel("the client gave the request up", now);
   Settle(request);
+  GiveTurns(now);
 }
 
 bool SessionsCore::OnCancelSession(SessionId session, const std::string& reason, Instant now) {
@@ -156,6 +187,7 @@ bool SessionsCore::OnCancelSession(SessionId session, const std::string& reason,
   sessions_.at(request)->OnCancel(
       absl::StrCat("an operator cancelled it", reason.empty() ? "" : ": ", reason), now);
   Settle(request);
+  GiveTurns(now);
   return true;
 }
 
@@ -163,15 +195,22 @@ void SessionsCore::OnCancelModel(const std::string& model, Instant now) {
   ForEach([&](SessionCore& session) {
     if (session.model() == model) session.OnCancel("the model was taken out of service", now);
   });
+  GiveTurns(now);
 }
 
 void SessionsCore::OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
                               const std::string& reason, Instant now) {
   ForEach([&](SessionCore& session) { session.OnNodeLost(node, incarnation, kind, reason, now); });
+  GiveTurns(now);
 }
 
 void SessionsCore::OnNodeReady(const NodeId& node, Incarnation incarnation, Instant now) {
   fences_.OnNodeReady({node, incarnation}, now);
+}
+
+void SessionsCore::OnNodeDrained(const NodeId& node, const std::string& reason, Instant now) {
+  ForEach([&](SessionCore& session) { session.OnNodeDrained(node, reason, now); });
+  GiveTurns(now);
 }
 
 void SessionsCore::OnShutdown(Instant now) {
@@ -182,6 +221,8 @@ void SessionsCore::OnShutdown(Instant now) {
 
 void SessionsCore::OnTick(Instant now) {
   ForEach([now](SessionCore& session) { session.OnTick(now); });
+  queue_.OnTick(now);
+  GiveTurns(now);
 }
 
 SessionsActions SessionsCore::TakeActions() {
@@ -190,7 +231,7 @@ SessionsActions SessionsCore::TakeActions() {
 }
 
 Instant SessionsCore::NextWake() const {
-  Instant wake = Instant::InfiniteFuture();
+  Instant wake = queue_.NextWake();
   for (const auto& [request, session] : sessions_) wake = std::min(wake, session->NextWake());
   return wake;
 }
@@ -213,6 +254,12 @@ std::vector<SessionSummary> SessionsCore::List(Instant now) const {
 int SessionsCore::running_count() const {
   return static_cast<int>(std::count_if(sessions_.begin(), sessions_.end(), [](const auto& entry) {
     return entry.second->client().has_value();
+  }));
+}
+
+int SessionsCore::CountThrough(const NodeId& node) const {
+  return static_cast<int>(std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& entry) {
+    return entry.second->RunsThrough(node);
   }));
 }
 
@@ -274,6 +321,13 @@ void SessionsCore::Settle(RequestId request) {
   by_session_[key.session] = request;
 }
 
+void SessionsCore::GiveTurns(Instant now) {
+  while (const std::optional<RequestId> request = queue_.NextTurn(now)) {
+    sessions_.at(*request)->OnTurn(now);
+    Settle(*request);
+  }
+}
+
 void SessionsCore::Forget(RequestId request) {
   const auto found = sessions_.find(request);
   const SessionCore& session = *found->second;
@@ -289,6 +343,8 @@ void SessionsCore::Forget(RequestId request) {
     erase(attempts_, *session.key());
   }
   erase(by_client_, session.last_client());
+  queue_.Leave(request);
+  queue_.OnSessionOver();
   sessions_.erase(found);
 }
 

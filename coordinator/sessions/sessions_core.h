@@ -3,10 +3,10 @@
 // Every session that runs here: admission, identity, and who hears which event.
 //
 // What becomes of one session is SessionCore's matter (session_core.h). This keeps the registry:
-// at most `sessions_max` sessions; a request for a session that runs here, by its key or by its
-// number, takes the stream over instead of running a second time; fences that are owed to nodes
-// out of reach; the cluster's budget of restarts. An answer that is late, doubled or of an older
-// epoch changes nothing.
+// at most so many sessions as may run and wait (admission.h); a request for a session that runs
+// here, by its key or by its number, takes the stream over instead of running a second time; fences
+// that are owed to nodes out of reach; the cluster's budget of restarts. An answer that is late,
+// doubled or of an older epoch changes nothing.
 //
 // The shell owns the request's payload (prompt, sampling) and finds it again by RequestId until
 // Forget; it carries out the actions and reports every one of them back exactly once: a route by
@@ -28,6 +28,7 @@
 #include "base/id.h"
 #include "base/instant.h"
 #include "coordinator/routing/plan.h"
+#include "coordinator/sessions/admission.h"
 #include "coordinator/sessions/fence_book.h"
 #include "coordinator/sessions/restart_policy.h"
 #include "coordinator/sessions/session_core.h"
@@ -71,6 +72,8 @@ class SessionsCore {
                   const std::string& reason, Instant now);
   // The node was welcomed, or has reconnected: owed fences of this life are sent again.
   void OnNodeReady(const NodeId& node, Incarnation incarnation, Instant now);
+  // What still runs through the node goes on elsewhere: no failure, and no attempt spent.
+  void OnNodeDrained(const NodeId& node, const std::string& reason, Instant now);
   // Ends everything that runs and refuses what comes after.
   void OnShutdown(Instant now);
   void OnTick(Instant now);
@@ -86,6 +89,9 @@ class SessionsCore {
   const SessionsStats& stats() const { return stats_; }
   // Sessions whose client has not been told an end.
   int running_count() const;
+  // Whose current attempt has stages there.
+  int CountThrough(const NodeId& node) const;
+  const AdmissionQueue& queue() const { return queue_; }
   // Nothing is kept any more: every request ended, every record written, every fence answered or
   // owed to a node out of reach.
   bool idle() const { return sessions_.empty() && !fences_.any_out(); }
@@ -101,7 +107,11 @@ class SessionsCore {
   void Attach(const SessionRequest& request, SessionCore& session, Instant now);
   // After every event of a session: the indices follow, and what is over is forgotten.
   void Settle(RequestId request);
+  // Whoever's turn in the queue has come. Last of every event.
+  void GiveTurns(Instant now);
   void Forget(RequestId request);
+  // Why no further session is taken; OK if it is.
+  absl::Status WhyNoMore(Instant now) const;
   void Refuse(const SessionRequest& request, const absl::Status& status);
   template <typename Event>
   void ForEach(Event event);
@@ -110,6 +120,7 @@ class SessionsCore {
 
   SessionsStats stats_;
   SessionsActions actions_;
+  AdmissionQueue queue_;
   FenceBook fences_;
   RestartBudget restarts_;
   uint64_t open_seq_ = 0;

@@ -38,7 +38,23 @@ TEST(CoordinatorMetricsTest, AScrapeShowsTheFiguresUnderTheirNames) {
   figures.failover_seconds.Observe(0.2);
   figures.nodes = {{.id = "a", .up = true, .last_beat_unix_s = 1e9}, {.id = "b", .up = false}};
   figures.replans = {{.model = "m", .reason = "failure", .count = 2}};
+  figures.nodes[0].duty = "cordoned";
+  figures.requests_waiting = 7;
+  figures.refused_queue_full = 8;
+  figures.turns = 9;
+  figures.turns_refused = 3;
+  figures.queue_seconds.Observe(0.5);
+  figures.gap_rounds = Histogram({1, 2, 4});
+  figures.gap_rounds.Observe(2);
   const Scrape scrape = ScrapeOf(figures);
+  EXPECT_THAT(scrape, Contains(Pair("shardline_requests_waiting", 7)));
+  EXPECT_THAT(scrape,
+              Contains(Pair("shardline_request_rejections_total{reason=\"queue_full\"}", 8)));
+  EXPECT_THAT(scrape, Contains(Pair("shardline_queue_turns_total{result=\"let_in\"}", 6)));
+  EXPECT_THAT(scrape, Contains(Pair("shardline_request_queue_seconds_count", 1)));
+  EXPECT_THAT(scrape, Contains(Pair("shardline_gap_rounds_sum", 2)));
+  EXPECT_THAT(scrape, Contains(Pair("shardline_nodes{state=\"cordoned\"}", 1)));
+  EXPECT_THAT(scrape, Contains(Pair("shardline_nodes{state=\"lost\"}", 1)));
   EXPECT_THAT(scrape, Contains(Pair("shardline_sessions_started_total", 11)));
   EXPECT_THAT(scrape, Contains(Pair("shardline_sessions_total{outcome=\"completed\"}", 5)));
   EXPECT_THAT(scrape, Contains(Pair("shardline_sessions_total{outcome=\"expired\"}", 2)));

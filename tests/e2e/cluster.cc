@@ -175,6 +175,7 @@ Answer Cluster::Generate(const v1::GenerateRequest& request,
     if (event.has_token()) {
       answer.tokens.push_back(event.token().token().token());
       answer.digests.push_back(event.token().token().logits_digest());
+      answer.logprobs.push_back(event.token().token().logprob());
       answer.text += event.token().text();
       if (on_token) on_token(static_cast<int>(answer.tokens.size()));
     }

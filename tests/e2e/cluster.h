@@ -23,6 +23,7 @@ struct Answer {
   absl::Status status;
   std::vector<int32_t> tokens;
   std::vector<uint64_t> digests;  // Of the logits, if asked for.
+  std::vector<float> logprobs;    // If asked for.
   std::string text;
   v1::GenerateStarted started;
   std::vector<v1::GenerateRestarted> restarts;

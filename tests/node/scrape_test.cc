@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/failure.h"
+#include "base/metrics/metrics_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "node/model_shard_loader.h"
@@ -39,6 +40,8 @@ TEST(NodeScrapeTest, ANodeAnswersWithoutAShardToo) {
   EXPECT_THAT(*scrape, Contains(Pair("shardline_scrape_ok", 1)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_ready", 0)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_attempts_open", 0)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_total", 0)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_draining", 0)));
 }
 
 TEST(NodeScrapeTest, AnAddressThatIsTakenStopsTheStart) {
@@ -66,6 +69,37 @@ TEST(NodeScrapeTest, TheFiguresOfTwoLivesAddUp) {
   EXPECT_EQ(figures.steps_replayed, 2u);
   EXPECT_EQ(figures.attempts_expired, 4u);
   EXPECT_EQ(figures.refusals[static_cast<size_t>(FailureKind::kStepConflict)], 8u);
+}
+
+TEST(NodeScrapeTest, RoundsDraftsPlansAndPrefixesShowUnderTheirNames) {
+  NodeFigures figures;
+  HeadStats head;
+  head.rounds = 7;
+  head.rows = 20;
+  head.decode_rows = 15;
+  head.rounds_of_rows[2] = 7;
+  head.tokens_drafted = 9;
+  head.tokens_accepted = 6;
+  head.refusals[static_cast<size_t>(FailureKind::kOverloaded)] = 3;
+  AddHead(head, figures);
+  AddPrefixes({.lookups = 4, .hits = 2, .hit_tokens = 64, .published = 8, .evictions = 1}, figures);
+  StageStats stage;
+  stage.plans_staged = 5;
+  stage.plans_displaced = 1;
+  AddStage(stage, figures);
+  const auto server = MetricsServer::Start("127.0.0.1:0", [&] { return NodeMetrics(figures); });
+  ASSERT_TRUE(server.ok()) << server.status();
+  const absl::StatusOr<Scrape> scrape = ScrapeMetrics((*server)->port());
+  ASSERT_TRUE(scrape.ok()) << scrape.status();
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_total", 7)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_round_rows_total{kind=\"decode\"}", 15)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_round_rows_total{kind=\"piece\"}", 5)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_by_rows_total{rows=\"4\"}", 7)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_spec_accepted_tokens_total", 6)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_run_refusals_total{kind=\"overloaded\"}", 3)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_prefix_cache_hit_tokens_total", 64)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_prefix_cache_evictions_total", 1)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_plans_total{result=\"displaced\"}", 1)));
 }
 
 }  // namespace

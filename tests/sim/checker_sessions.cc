@@ -46,6 +46,13 @@ void Checker::OnGranted(const SimCoordinator& coordinator, testing::MemoryStore&
     }
     if (it->second.record) continue;
     it->second.record = **record;
+    const FailureKind kind = (*record)->kind;
+    const bool no_room = kind == FailureKind::kOverloaded || kind == FailureKind::kKvExhausted;
+    const auto own = reigns_.find({key.session, coordinator.term()});
+    // Who finds no room waits as often as it must.
+    if (no_room && it->second.term == coordinator.term() && own != reigns_.end()) {
+      --own->second.grants;
+    }
     if ((*record)->state == AttemptState::kUnverified) Count(Sometimes::kUnverified);
     if (it->second.term == coordinator.term()) CheckFannedOut(it->first, it->second);
   }

@@ -44,10 +44,10 @@ class EventQueue {
     uint32_t number;  // Events are few enough; two never share a tie and a number.
     uint32_t slot;
 
-    friend bool operator>(const Key& a, const Key& b) {
-      if (a.time != b.time) return a.time > b.time;
-      if (a.tie != b.tie) return a.tie > b.tie;
-      return a.number > b.number;
+    friend bool operator<(const Key& a, const Key& b) {
+      if (a.time != b.time) return a.time < b.time;
+      if (a.tie != b.tie) return a.tie < b.tie;
+      return a.number < b.number;
     }
   };
   struct Event {
@@ -56,11 +56,14 @@ class EventQueue {
     Action action;
   };
 
+  void Push(const Key& key);
+  Key Pop();
+
   Rng ties_;
   SimTime now_ = 0;
   uint64_t executed_ = 0;
   uint32_t number_ = 0;
-  std::vector<Key> heap_;
+  std::vector<Key> heap_;  // Each before its four children, which begin at 4 i + 1.
   std::vector<Event> events_;
   std::vector<uint32_t> free_;
 };

@@ -10,8 +10,7 @@ constexpr SimTime kResetSeenMax = 5 * kMillisecond;
 
 }  // namespace
 
-SimTime SimNetwork::Delay(const SimProcess& from, const SimProcess& to) {
-  const Wire& w = wire(from, to);
+SimTime SimNetwork::Delay(const Wire& w) {
   SimTime delay = context_->rng.Between(w.delay_min, w.delay_max);
   if (w.late_per_mille > 0 && context_->rng.Chance(w.late_per_mille)) {
     delay += context_->rng.Between(0, w.late);
@@ -27,6 +26,8 @@ Stream* SimNetwork::Dial(SimProcess* a, SimProcess* b) {
   stream->ends_[0].life = a->life();
   stream->ends_[1].process = b;
   stream->ends_[1].life = b->life();
+  stream->ends_[0].out = &wire(*a, *b);
+  stream->ends_[1].out = &wire(*b, *a);
   if (!b->alive() && !b->silent()) Tell(stream, 0, Delay(*b, *a));
   return stream;
 }
@@ -37,12 +38,11 @@ void SimNetwork::OnEnd(Stream* stream, int end, Stream::OnEnd handler) {
 
 void SimNetwork::Send(Stream* stream, int end, Action at_the_other_end) {
   const Stream::End& from = stream->ends_[end];
-  const Stream::End& to = stream->ends_[1 - end];
   if (!from.open) return;
   Stream::Pipe& pipe = stream->pipes_[end];
   pipe.messages.push_back(std::move(at_the_other_end));
   const SimTime now = context_->queue.now();
-  pipe.last_arrival = std::max(now + Delay(*from.process, *to.process), pipe.last_arrival + 1);
+  pipe.last_arrival = std::max(now + Delay(*from.out), pipe.last_arrival + 1);
   context_->queue.At(pipe.last_arrival, nullptr, [stream, this, end] { Arrive(stream, end); });
 }
 
@@ -56,7 +56,7 @@ void SimNetwork::Arrive(Stream* stream, int from_end) {
                        [stream, this, from_end] { Arrive(stream, from_end); });
     return;
   }
-  if (wire(*from.process, *to.process).cut) {
+  if (from.out->cut) {
     held_[{from.process->number(), to.process->number()}].push_back(
         {.to = nullptr, .action = [stream, this, from_end] { Arrive(stream, from_end); }});
     return;

@@ -53,6 +53,7 @@ class Stream {
     uint32_t life = 0;
     bool open = true;
     OnEnd on_end;
+    Wire* out = nullptr;  // What it sends travels on this.
   };
   // What travels from one end to the other, in order.
   struct Pipe {
@@ -110,7 +111,8 @@ class SimNetwork {
   void OnDeath(const SimProcess& process);
 
   // How long the next message takes.
-  SimTime Delay(const SimProcess& from, const SimProcess& to);
+  SimTime Delay(const Wire& wire);
+  SimTime Delay(const SimProcess& from, const SimProcess& to) { return Delay(wire(from, to)); }
 
  private:
   struct Held {
@@ -125,7 +127,7 @@ class SimNetwork {
   void Land(SimProcess* from, SimProcess* to, Action action, Action lost);
 
   SimContext* const context_;
-  std::map<std::pair<int, int>, Wire> wires_;
+  std::map<std::pair<int, int>, Wire> wires_;  // None is ever taken away.
   std::map<std::pair<int, int>, std::vector<Held>> held_;
   std::vector<std::unique_ptr<Stream>> streams_;
 };

@@ -30,7 +30,11 @@ void SimProcess::Resume() {
 
 Instant SimProcess::Now() const {
   const SimTime now = context_->queue.now();
-  return Instant::FromOrigin(absl::Nanoseconds(kOrigin + now + now / 1000 * rate_ppm_ / 1000));
+  if (now != told_at_) {  // Asked many times within one event.
+    told_at_ = now;
+    told_ = Instant::FromOrigin(absl::Nanoseconds(kOrigin + now + now / 1000 * rate_ppm_ / 1000));
+  }
+  return told_;
 }
 
 SimTime SimProcess::ToGlobal(Instant local) const {

@@ -88,6 +88,8 @@ class SimProcess {
   SimTime wake_at_ = 0;   // Wanted; the largest: never.
   SimTime armed_at_ = 0;  // The earliest event that will look; the largest: none.
   std::vector<Action> deferred_;
+  mutable SimTime told_at_ = -1;  // What Now() said last, and when.
+  mutable Instant told_;
 };
 
 }  // namespace shardline::sim

@@ -1,6 +1,5 @@
 #include "tests/sim/sim_runs.h"
 
-#include <malloc.h>
 #include <time.h>
 
 #include <algorithm>
@@ -11,19 +10,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "tests/sim/world_heap.h"
 
 namespace shardline::sim {
 namespace {
-
-// Every schedule builds a world and throws it away: the heap need not go back to the system and
-// be asked for again each time.
-void KeepTheHeap() {
-  constexpr int kBytes = 1 << 30;
-  mallopt(M_TRIM_THRESHOLD, kBytes);
-  mallopt(M_MMAP_THRESHOLD, kBytes);
-  mallopt(M_TOP_PAD, 64 << 20);
-  mallopt(M_MXFAST, 160);
-}
 
 constexpr size_t kFailuresKept = 5;
 

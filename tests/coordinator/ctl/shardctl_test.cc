@@ -99,7 +99,23 @@ class ScriptedCoordinator : public v1::Admin::Service, public v1::Inference::Ser
     return grpc::Status::OK;
   }
 
+  grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request,
+                         v1::NodeSummary* reply) override {
+    drains.push_back(*request);
+    reply->set_node_id(request->node_id());
+    reply->set_sessions_running(2);
+    reply->set_drain_left_ms(request->deadline_ms());
+    reply->set_duty(request->wait() ? v1::NODE_DUTY_DRAINED : v1::NODE_DUTY_DRAINING);
+    return ToGrpcStatus(answer);
+  }
+  grpc::Status UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest*,
+                            v1::NodeSummary* reply) override {
+    reply->set_duty(v1::NODE_DUTY_SERVING);
+    return ToGrpcStatus(answer);
+  }
+
   absl::Status answer;
+  std::vector<v1::DrainNodeRequest> drains;
   v1::ClusterStatus status;
   bool hang = false;  // ListNodes answers only when released.
   absl::Notification release;
@@ -280,6 +296,31 @@ TEST(Completion, EveryShellKnowsEveryVerb) {
       EXPECT_THAT(script, HasSubstr(verb)) << shell;
     }
   }
+}
+
+TEST_F(ShardctlTest, ADrainTellsWhatRunsThereAndWaitsUntilItIsSafeToStop) {
+  Outcome outcome = Ask({"node", "drain", "node-4", "--deadline", "5m"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_EQ(outcome.out, "node-4 drained\n");
+  EXPECT_THAT(outcome.err, HasSubstr("2 sessions run there; what is left moves in 5m"));
+  EXPECT_THAT(outcome.err, HasSubstr("safe to stop"));
+  ASSERT_EQ(coordinator_.drains.size(), 2u);
+  EXPECT_EQ(coordinator_.drains[0].deadline_ms(), 300000);
+  EXPECT_FALSE(coordinator_.drains[0].wait());
+  EXPECT_TRUE(coordinator_.drains[1].wait());
+  outcome = Ask({"node", "drain", "node-4", "--detach", "--force", "-q"});
+  EXPECT_EQ(outcome.out, "node-4 draining\n");
+  EXPECT_EQ(outcome.err, "");
+  EXPECT_TRUE(coordinator_.drains.back().force());
+  EXPECT_EQ(Ask({"node", "uncordon", "node-4"}).out, "node-4 serving\n");
+  EXPECT_EQ(Ask({"node", "drain", "node-4", "--deadline", "25h"}).code, 2);
+}
+
+TEST_F(ShardctlTest, ARefusedDrainSaysWhatWouldHelp) {
+  coordinator_.answer = absl::FailedPreconditionError("draining node-4 leaves m without layers");
+  const Outcome outcome = Ask({"node", "drain", "node-4"});
+  EXPECT_EQ(outcome.code, 6);
+  EXPECT_THAT(outcome.err, HasSubstr("--force"));
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ TEST(RestartPolicy, EveryKindHasItsRule) {
   for (int32_t kind = 0; kind < kFailureKindCount; ++kind) {
     EXPECT_EQ(RestartRuleOf(static_cast<FailureKind>(kind)), expected[kind])
         << FailureKindName(static_cast<FailureKind>(kind));
+    EXPECT_EQ(RestartMayHelp(static_cast<FailureKind>(kind)), expected[kind] != never);
   }
 }
 

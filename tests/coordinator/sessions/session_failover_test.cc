@@ -307,31 +307,6 @@ TEST_F(FailoverTest, AFullNodeIsLeftForAnotherOneAtOnce) {
   EXPECT_EQ(Find("adc", 3).previous->outcome, SessionOutcome::kFenced);
 }
 
-TEST_F(FailoverTest, AFullNodeWithoutASpareIsWaitedForOrTheClientIsTold) {
-  core_.OnGenerate(ARequest(), At(0));
-  (void)Take();
-  (void)Find("abc", 1);
-  core_.OnGranted(kRequest, GrantOf(KeyOf(100, 1)), At(1));
-  core_.OnOpenReply(KeyOf(100, 1), 1, MakeFailure(FailureKind::kOverloaded, "full"), At(2));
-  (void)Take();
-  core_.OnRoute(kRequest, RouteOver("abc"), At(2));
-  EXPECT_EQ(core_.NextWake(), At(1002));
-  core_.OnTick(At(1002));
-  ASSERT_THAT(Take().find_route, SizeIs(1));
-  (void)Find("abc", 1002);
-  core_.OnGranted(kRequest, GrantOf(KeyOf(100, 2)), At(1003));
-  core_.OnOpenReply(
-      KeyOf(100, 2), 1,
-      MakeFailure(FailureDetail{.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(20)},
-                  "full"),
-      At(1004));
-  (void)Take();
-  core_.OnRoute(kRequest, RouteOver("abc"), At(1004));
-  const absl::Status status = EndOf(2, SessionOutcome::kFailed, 1005);
-  EXPECT_THAT(status, FailsWith(FailureKind::kOverloaded));
-  EXPECT_EQ(FailureDetailOf(status).retry_after, absl::Seconds(20));
-}
-
 TEST_F(FailoverTest, ATokenThatComesAgainMustBeTheOneDelivered) {
   RunFirst();
   Token(1, 0, 10);

@@ -60,7 +60,8 @@ class SessionsTest : public ::testing::Test {
     return after.end.empty() ? absl::UnknownError("no end") : after.end[0].status;
   }
 
-  SessionsCore core_{SessionsOptions{.sessions_max = 2, .attempts_max = 1}};
+  SessionsCore core_{
+      SessionsOptions{.admission = {.sessions_max = 2, .waiting_max = 0}, .attempts_max = 1}};
 };
 
 TEST_F(SessionsTest, NothingIsOpenedBeforeTheGrantIsDurable) {
@@ -197,8 +198,8 @@ TEST_F(SessionsTest, ARefusedOpenFencesEveryStageAndTellsWhenToComeBack) {
   EXPECT_EQ(actions.fence[0].kind, FailureKind::kKvExhausted);
   core_.OnOpenReply(kKey, 2, OpenResult(), At(4));
   EXPECT_TRUE(Take().empty());
-  core_.OnFinished(kKey, SessionOutcome::kFailed, At(5));
-  const absl::Status status = Take().end.at(0).status;
+  core_.OnRoute(kRequest, RouteOver("abc"), At(4));  // No other, and nobody may wait.
+  const absl::Status status = FinishedAs(SessionOutcome::kFailed, 5);
   const FailureDetail detail = FailureDetailOf(status);
   EXPECT_EQ(detail.kind, FailureKind::kKvExhausted);
   EXPECT_EQ(detail.node, NodeId("node-b"));

@@ -12,7 +12,7 @@ using ::shardline::testing::ShakyShell;
 
 TEST(SessionsProperty, AnyOrderOfEventsKeepsEveryPromise) {
   ShakyShell::Seen seen;
-  for (uint64_t seed = 0; seed < 1500; ++seed) {
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
     ShakyShell shell(seed);
     for (int i = 0; i < 200 && shell.problem().empty(); ++i) shell.Step();
     if (shell.problem().empty()) shell.WindDown();
@@ -24,6 +24,7 @@ TEST(SessionsProperty, AnyOrderOfEventsKeepsEveryPromise) {
     seen.replayed += shell.seen().replayed;
     seen.unverified += shell.seen().unverified;
     seen.paced += shell.seen().paced;
+    seen.let_in += shell.seen().let_in;
   }
   // The dice must not only break things.
   EXPECT_GT(seen.completed, 300);
@@ -33,6 +34,7 @@ TEST(SessionsProperty, AnyOrderOfEventsKeepsEveryPromise) {
   EXPECT_GT(seen.replayed, 30);
   EXPECT_GT(seen.unverified, 30);
   EXPECT_GT(seen.paced, 0);
+  EXPECT_GT(seen.let_in, 30);
 }
 
 }  // namespace

@@ -82,6 +82,7 @@ void ShakyShell::Step() {
     case 16:
       if (Pick(3) == 0) LoseNode();
       if (Pick(3) == 0) core_.OnRoutesChanged(Now());
+      if (Pick(10) == 0) core_.OnNodeDrained(Node(Pick(kNodes)), "drained", Now());
       break;
     default:
       if (Pick(3) == 0) core_.OnNodeReady(Node(Pick(kNodes)), Incarnation(1), Now());
@@ -126,6 +127,10 @@ void ShakyShell::WindDown() {
   seen_.poisoned = static_cast<int>(stats.poisoned);
   seen_.replayed = static_cast<int>(stats.replayed);
   seen_.paced = static_cast<int>(stats.restarts_paced);
+  const AdmissionStats& queue = core_.queue().stats();
+  seen_.let_in = static_cast<int>(queue.admitted);
+  Require(queue.entered == queue.admitted + queue.left, "whoever waited went on or left");
+  Require(core_.queue().waiting() == 0, "nobody waits at the end");
 }
 
 void ShakyShell::AddClient(RequestId id, uint32_t held) {
@@ -223,7 +228,11 @@ Admitted ShakyShell::Admit(const SessionsActions::Grant& grant) {
   if (session.open && !grant.session) return admitted;  // It runs.
   if (session.open) {
     Require(grant.previous.has_value(), "a grant brings the record of the attempt before");
-    attempts_[*session.open].record = grant.previous->outcome;
+    Attempt& before = attempts_[*session.open];
+    before.record = grant.previous->outcome;
+    const FailureKind kind = grant.previous->kind;
+    const bool no_room = kind == FailureKind::kKvExhausted || kind == FailureKind::kOverloaded;
+    if (no_room && !before.opened.empty()) --session.opened_attempts;
     if (grant.previous->outcome == SessionOutcome::kUnverified) ++seen_.unverified;
   }
   GrantNext(session, admitted);
@@ -255,7 +264,10 @@ void ShakyShell::AnswerOpen() {
       MakeFailure(FailureKind::kStaleEpoch, "another life"), absl::InternalError("broken")};
   const absl::Status answer = Pick(12) == 0 ? answers[Pick(4)] : absl::OkStatus();
   Session& session = sessions_[key.session];
-  const bool decides = session.open == key && !attempts_[key].ran && attempts_[key].fenced.empty();
+  Attempt& attempt = attempts_[key];
+  const bool decides =
+      session.open == key && !attempt.ran && attempt.fenced.empty() && !attempt.doubted;
+  if (absl::IsUnavailable(answer)) attempt.doubted = true;
   if (FailureKindOf(answer) == FailureKind::kStaleEpoch && decides) {
     session.blamed.insert(attempts_[key].opened[stage]);
   }
@@ -298,7 +310,8 @@ void ShakyShell::EndRun() {
   const absl::Status failure = Named(kinds[Pick(6)], key);
   const FailureDetail detail = FailureDetailOf(failure);
   Attempt& attempt = attempts_[key];
-  const bool decides = attempt.ran && attempt.fenced.empty();
+  const bool decides = attempt.ran && attempt.fenced.empty() && !attempt.doubted;
+  if (detail.kind == FailureKind::kStreamReset) attempt.doubted = true;
   if (decides && detail.kind == FailureKind::kUncertain) {
     for (const StagePeer& life : attempt.opened) {
       if (life.node == detail.node) sessions_[key.session].blamed.insert(life);
@@ -399,7 +412,7 @@ void ShakyShell::TakeOpen(const SessionsActions::Open& open) {
           "a new attempt leaves the suspects out where it can");
   Require(session.deaths < 2, "no attempt after two deaths");
   if (open.stage == 0) {
-    Require(++session.opened_attempts <= 3, "at most three attempts run");
+    Require(++session.opened_attempts <= 3, "at most three attempts run, less those without room");
   }
   attempt.opened.push_back(open.to.peer());
   opens_.push_back({open.key, open.stage});

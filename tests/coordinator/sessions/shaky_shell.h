@@ -36,6 +36,7 @@ class ShakyShell {
     int replayed = 0;
     int unverified = 0;
     int paced = 0;
+    int let_in = 0;  // From the queue.
   };
   const Seen& seen() const { return seen_; }
 
@@ -56,7 +57,7 @@ class ShakyShell {
     Instant deadline;
     uint32_t delivered = 0;
     std::set<StagePeer> blamed;
-    int opened_attempts = 0;
+    int opened_attempts = 0;  // Less those that found no room.
     int deaths = 0;
     uint64_t digest = 0;
   };
@@ -64,6 +65,7 @@ class ShakyShell {
     std::vector<StagePeer> opened;
     std::map<size_t, int> fenced;  // Stage to how often, less failed answers.
     bool ran = false;
+    bool doubted = false;    // A connection was lost: what comes after that decides nothing.
     uint32_t head_next = 0;  // The token its head sends next.
     bool finishing = false;
     std::optional<SessionOutcome> record;
@@ -106,8 +108,9 @@ class ShakyShell {
   static constexpr size_t kNodes = 5;
 
   std::mt19937_64 random_;
-  SessionsCore core_{SessionsOptions{
-      .sessions_max = 6, .restarts = {.burst = 3, .per_second = 4, .per_session = 0.1}}};
+  SessionsCore core_{
+      SessionsOptions{.admission = {.sessions_max = 6, .waiting_max = 4, .passes_max = 2},
+                      .restarts = {.burst = 2, .per_second = 2, .per_session = 0.1}}};
   int64_t ms_ = 0;
   uint64_t next_request_ = 1;
   uint64_t next_session_ = 1;

@@ -134,6 +134,19 @@ TEST_F(FailoverTest, ASilentNodeIsReplacedWhenItsLeaseEnds) {
   EXPECT_THAT(FromProto(reader->restarts[0].reason()), FailsWith(FailureKind::kHeartbeatLost));
 }
 
+TEST_F(FailoverTest, WhoWaitsForARouteIsToldThatThereIsOne) {
+  cluster_.options().route_retry = absl::Minutes(10);  // It would not ask by itself.
+  StartReady("he");
+  const std::unique_ptr<Reader> reader = Ask(TextRequest("hi"));
+  reader->ReadTokens(2);
+  a_.SetAnswer({.tokens = ByteTokens("hello")});
+  b_.Leave();
+  ASSERT_TRUE(cluster_.WaitUntilNodes(1));
+  b_.Join(cluster_.port());
+  EXPECT_THAT(reader->ReadAll(), IsOk());
+  EXPECT_EQ(reader->text, "hello");
+}
+
 TEST_F(FailoverTest, TwoDeathsUnderOneSessionEndItAsPoison) {
   StartReady("he");
   const std::unique_ptr<Reader> reader = Ask(TextRequest("hi"));

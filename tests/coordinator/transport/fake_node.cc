@@ -136,6 +136,7 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
   std::optional<CapabilityKey> key ABSL_GUARDED_BY(mu);
   uint64_t term_seen ABSL_GUARDED_BY(mu) = 0;
   std::vector<v1::PeerReport> silent_peers ABSL_GUARDED_BY(mu);
+  std::optional<int64_t> drain_ms ABSL_GUARDED_BY(mu);
   int64_t heartbeat_ms ABSL_GUARDED_BY(mu) = 0;
   uint64_t echo ABSL_GUARDED_BY(mu) = 0;
   bool left ABSL_GUARDED_BY(mu) = true;
@@ -199,6 +200,8 @@ struct FakeNode::State : v1::Shard::Service, v1::Head::Service {
         if (left) return;
         message.mutable_heartbeat()->set_number(number);
         message.mutable_heartbeat()->set_echo(echo);
+        message.mutable_heartbeat()->set_draining(drain_ms.has_value());
+        message.mutable_heartbeat()->set_drain_ms(drain_ms.value_or(0));
         for (const v1::PeerReport& peer : silent_peers) {
           *message.mutable_heartbeat()->add_peers() = peer;
         }
@@ -289,6 +292,11 @@ uint64_t FakeNode::incarnation() const {
 void FakeNode::SetTermSeen(uint64_t term) {
   absl::MutexLock lock(&state_->mu);
   state_->term_seen = term;
+}
+
+void FakeNode::SetDraining(int64_t drain_ms) {
+  absl::MutexLock lock(&state_->mu);
+  state_->drain_ms = drain_ms;
 }
 
 void FakeNode::ReportSilent(const std::string& node_id, uint64_t incarnation) {

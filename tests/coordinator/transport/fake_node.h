@@ -58,6 +58,7 @@ class FakeNode {
 
   // What the next hellos and beats say.
   void SetTermSeen(uint64_t term);
+  void SetDraining(int64_t drain_ms);
   void ReportSilent(const std::string& node_id, uint64_t incarnation);
 
   // Waits until `holds` is true of this node; false after ten seconds without.

@@ -108,6 +108,36 @@ absl::Status TestCluster::Unload(const std::string& name) {
   return FromGrpcStatus(stubs_->admin->UnloadModel(&context, request, &reply));
 }
 
+absl::Status TestCluster::Cordon(const std::string& node) {
+  v1::CordonNodeRequest request;
+  request.set_node_id(node);
+  v1::NodeSummary reply;
+  grpc::ClientContext context;
+  return FromGrpcStatus(stubs_->admin->CordonNode(&context, request, &reply));
+}
+
+absl::Status TestCluster::Uncordon(const std::string& node) {
+  v1::UncordonNodeRequest request;
+  request.set_node_id(node);
+  v1::NodeSummary reply;
+  grpc::ClientContext context;
+  return FromGrpcStatus(stubs_->admin->UncordonNode(&context, request, &reply));
+}
+
+absl::StatusOr<v1::NodeSummary> TestCluster::Drain(const std::string& node, int64_t deadline_ms,
+                                                   bool wait, bool force) {
+  v1::DrainNodeRequest request;
+  request.set_node_id(node);
+  request.set_deadline_ms(deadline_ms);
+  request.set_wait(wait);
+  request.set_force(force);
+  v1::NodeSummary reply;
+  grpc::ClientContext context;
+  const absl::Status status = FromGrpcStatus(stubs_->admin->DrainNode(&context, request, &reply));
+  if (!status.ok()) return status;
+  return reply;
+}
+
 Answer TestCluster::Generate(const v1::GenerateRequest& request) {
   Answer answer;
   const std::unique_ptr<ClientCall> call = StartGenerate(request);
@@ -166,6 +196,18 @@ bool TestCluster::WaitUntil(const std::function<bool(const v1::ClusterStatus&)>&
 
 bool TestCluster::WaitUntilNodes(uint32_t ready) {
   return WaitUntil([ready](const v1::ClusterStatus& s) { return s.nodes_ready() == ready; });
+}
+
+bool TestCluster::WaitUntilPhase(const std::string& phase) {
+  return WaitUntil([&](const v1::ClusterStatus&) {
+    grpc::ClientContext context;
+    v1::SessionList list;
+    stubs_->admin->ListSessions(&context, {}, &list);
+    for (const v1::SessionSummary& session : list.sessions()) {
+      if (session.phase() == phase) return true;
+    }
+    return false;
+  });
 }
 
 bool TestCluster::WaitUntilReady() {

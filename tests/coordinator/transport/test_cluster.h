@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/coordinator_options.h"
 #include "shardline/v1/admin.pb.h"
@@ -57,6 +58,13 @@ class TestCluster {
   absl::Status LoadAs(v1::LoadModelRequest request);
   absl::Status Unload(const std::string& name);
 
+  absl::Status Cordon(const std::string& node);
+  absl::Status Uncordon(const std::string& node);
+  absl::StatusOr<v1::NodeSummary> Drain(const std::string& node, int64_t deadline_ms, bool wait,
+                                        bool force = false);
+  // Stops the coordinator; who still reads is told.
+  void Shutdown() { coordinator_->Shutdown(); }
+
   Answer Generate(const v1::GenerateRequest& request);
   Answer Generate(const std::string& prompt);
   std::unique_ptr<ClientCall> StartGenerate(const v1::GenerateRequest& request);
@@ -67,6 +75,8 @@ class TestCluster {
   // Asks until the status satisfies `holds`; false after ten seconds without.
   bool WaitUntil(const std::function<bool(const v1::ClusterStatus&)>& holds);
   bool WaitUntilNodes(uint32_t ready);
+  // Until some session is in this phase.
+  bool WaitUntilPhase(const std::string& phase);
   bool WaitUntilReady();
 
  private:
