@@ -16,7 +16,7 @@ inline constexpr uint32_t kProtocolVersionMax = 1;
 
 // Version of the numerics contract (kernels/NUMERICS.md). Part of every numerics id: raised by
 // any change that moves a bit of any result.
-inline constexpr uint32_t kNumericsSpecVersion = 1;
+inline constexpr uint32_t kNumericsSpecVersion = 2;
 
 // Tokens in one page of KV, everywhere.
 inline constexpr int32_t kPageTokens = 16;

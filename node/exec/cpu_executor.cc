@@ -47,11 +47,11 @@ absl::Status CheckPages(const ComputeJob& job, int32_t pages_total) {
 }
 
 SampleResult Draw(const SampleTarget& target, std::span<float> logits) {
-  SampleResult result{.key = target.key};
-  absl::StatusOr<SampledToken> token = target.sampler->Sample(logits, target.index);
-  result.status = token.status();
-  if (token.ok()) result.tokens.push_back(*std::move(token));
-  return result;
+  DrawnTokens drawn = target.sampler->SampleInTurn(logits, target.drafts, target.index);
+  return {.key = target.key,
+          .status = std::move(drawn.status),
+          .tokens = std::move(drawn.tokens),
+          .finished = drawn.finished};
 }
 
 }  // namespace
@@ -187,22 +187,38 @@ absl::Status CpuExecutor::RunFinish(const ComputeJob& job, ComputeDone& done) {
   const int64_t rows =
       job.hidden == nullptr ? 0 : static_cast<int64_t>(job.hidden->size() / row_bytes);
   for (const SampleTarget& target : job.samples) {
-    if (target.row < 0 || target.row >= rows || target.sampler == nullptr) {
-      return Malformed(job, absl::StrCat("no row ", target.row, " among ", rows, " to sample"));
+    const auto count = static_cast<int64_t>(1 + target.drafts.size());
+    if (target.row < 0 || target.row + count > rows || target.sampler == nullptr) {
+      return Malformed(job, absl::StrCat("no ", count, " rows from row ", target.row, " among ",
+                                         rows, " to sample"));
+    }
+    if (count > kLogitsRows) {
+      return Malformed(
+          job, absl::StrCat(target.drafts.size(), " drafts to sample, at most ", kLogitsRows - 1));
     }
   }
   done.samples.resize(job.samples.size());
-  for (size_t begin = 0; begin < job.samples.size(); begin += kLogitsRows) {
-    const size_t end = std::min(job.samples.size(), begin + kLogitsRows);
+  for (size_t begin = 0; begin < job.samples.size();) {
     rows_.clear();
-    for (size_t i = begin; i < end; ++i) rows_.push_back(job.samples[i].row);
+    firsts_.clear();
+    size_t end = begin;
+    while (end < job.samples.size() &&
+           rows_.size() + 1 + job.samples[end].drafts.size() <= static_cast<size_t>(kLogitsRows)) {
+      const SampleTarget& target = job.samples[end++];
+      firsts_.push_back(rows_.size());
+      for (size_t i = 0; i <= target.drafts.size(); ++i) {
+        rows_.push_back(target.row + static_cast<int32_t>(i));
+      }
+    }
     SL_RETURN_IF_ERROR(forward_->Finish(job.hidden->floats().data(), rows_, logits_.data()));
-    ForEach(static_cast<int64_t>(end - begin), [&](int64_t row) {
-      const size_t i = begin + static_cast<size_t>(row);
+    ForEach(static_cast<int64_t>(end - begin), [&](int64_t i) {
+      const size_t at = begin + static_cast<size_t>(i);
+      const size_t rows_drawn = 1 + job.samples[at].drafts.size();
       const std::span<float> logits =
-          std::span(logits_).subspan(static_cast<size_t>(row) * vocab, vocab);
-      done.samples[i] = Draw(job.samples[i], logits);
+          std::span(logits_).subspan(firsts_[static_cast<size_t>(i)] * vocab, rows_drawn * vocab);
+      done.samples[at] = Draw(job.samples[at], logits);
     });
+    begin = end;
   }
   return absl::OkStatus();
 }

@@ -59,7 +59,8 @@ class CpuExecutor : public DeviceExecutor {
   // Owned by the device thread.
   std::vector<SequenceSlice> slices_;
   std::vector<int32_t> rows_;
-  std::vector<float> logits_;  // [kLogitsRows, vocab] at the head.
+  std::vector<size_t> firsts_;  // Of each target, in rows_.
+  std::vector<float> logits_;   // [kLogitsRows, vocab] at the head.
 
   Mailbox<Item> items_;
   std::atomic<bool> stop_ = false;

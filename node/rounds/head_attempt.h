@@ -16,6 +16,7 @@
 #include "base/instant.h"
 #include "base/prefix_chain.h"
 #include "base/route.h"
+#include "node/rounds/drafter.h"
 #include "node/rounds/run_attempt.h"
 #include "node/rounds/sampler_slots.h"
 #include "node/stage/round_plan.h"
@@ -102,11 +103,13 @@ struct HeadAttempt {
   Instant arrived;
   Instant admitted;
   Instant deadline;
-  Instant progress;             // Last time a step was sent or came back.
-  int32_t tokens_limit = 0;     // Rows of KV it may use.
-  int32_t sent = 0;             // Tokens whose KV every stage has or will have.
-  std::vector<int32_t> drafts;  // Guesses that go with its next row.
-  int32_t rejected = 0;         // Drafts of the last step that were wrong: goes with the next row.
+  Instant progress;                  // Last time a step was sent or came back.
+  int32_t tokens_limit = 0;          // Rows of KV it may use.
+  int32_t sent = 0;                  // Tokens whose KV every stage has or will have.
+  std::unique_ptr<Drafter> drafter;  // None: nothing is guessed.
+  int32_t read = 0;                  // Of `tokens`, by the drafter.
+  std::vector<int32_t> drafts;       // Guesses that go with its next row.
+  int32_t rejected = 0;  // Drafts of the last step that were wrong: goes with the next row.
   uint64_t step_next = 0;
   uint32_t generated = 0;  // Delivered ones included.
 

@@ -19,6 +19,7 @@
 #include <deque>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "base/id.h"
 #include "base/instant.h"
 #include "node/rounds/admission.h"
+#include "node/rounds/drafter.h"
 #include "node/rounds/head_attempt.h"
 #include "node/rounds/head_options.h"
 #include "node/rounds/lap_times.h"
@@ -137,7 +139,7 @@ class HeadCore {
   // Whatever may go on goes on; to be called at the end of every event.
   void Advance(Instant now);
   bool BeginRound(HeadLane& lane, Instant now);
-  RoundPlan Compose(const HeadLane& lane);
+  RoundPlan Compose(HeadLane& lane);
   void ViewFilling(const HeadLane& lane);
   // The one place that every round goes through.
   void Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now);
@@ -150,6 +152,11 @@ class HeadCore {
   void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
   static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
   void EndIfOver(HeadLane& lane, const HeadRound& round);
+
+  // Drafts: head_drafts.cc.
+  std::unique_ptr<Drafter> MakeDrafter(const RunAttempt& run) const;
+  static bool ReadOn(HeadAttempt& attempt);
+  void DraftReady(HeadLane& lane);
 
   // Sampling and results: head_finish.cc.
   void TakeReturn(const StageBundle& bundle, size_t index, int64_t hidden_row, Instant now);

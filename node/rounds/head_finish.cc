@@ -39,6 +39,7 @@ void HeadCore::TakeReturn(const StageBundle& bundle, size_t index, int64_t hidde
   attempt.progress = now;
   // One lap a round: its rows were on the way together.
   if (lap_walk_ != flight.walk) lap_times_.Add(flight.round_tokens, now - flight.sent);
+  if (attempt.drafter != nullptr) attempt.drafter->Observe(flight.round_tokens, now - flight.sent);
   lap_walk_ = flight.walk;
   if (!flight.is_piece()) {
     ++attempt.timings.laps;
@@ -142,12 +143,15 @@ void HeadCore::TakeResult(const Drawn& drawn, SampleResult result, absl::Duratio
   }
   LeaveSampling(attempt.lane->second, flight, result.status.ok());
   if (!result.tokens.empty() && !TakeTokens(it, flight, std::move(result.tokens), now)) return;
-  if (result.status.ok()) return;
+  if (result.status.ok()) {
+    if (result.finished) End(it, absl::OkStatus(), FinishReason::kStop);
+    return;
+  }
   const FailureKind kind = FailureKindOf(result.status);
   End(it, Fail(kind == FailureKind::kNone ? FailureKind::kDeviceLost : kind, drawn.key.attempt,
                absl::StrCat("step ", drawn.key.step.value(), " at the head, node ",
                             options_.node.value(), ": ", result.status.message()),
-               /*blame_self=*/true));
+               /*blame_self=*/kind != FailureKind::kInvalidRequest));
 }
 
 // Takes what was drawn of one step, in order; false if the attempt ended with one of them. What is

@@ -5,13 +5,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
+#include <memory>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "node/rounds/draft_pricer.h"
+#include "node/rounds/proposer.h"
 #include "node/rounds/run_attempt.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_bundle.h"
@@ -39,6 +43,10 @@ struct HeadOptions {
   size_t bundle_rows_max = 256;   // As StageOptions, like the next.
   int32_t bundle_tokens_max = 4096;
   size_t samples_max = 64;  // Rows of one finish job.
+  bool drafts = false;      // Rows that would ride for free carry guesses.
+  DraftPricerOptions draft_pricer;
+  // What guesses for an attempt; null: DefaultProposers.
+  std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> proposers;
   // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
   // largest while too few laps are known), and as much again for each round with pieces ahead.
   absl::Duration step_timeout_min = absl::Seconds(2);  // Above the lease: beats know who.

@@ -30,7 +30,9 @@ bool HeadCore::BeginRound(HeadLane& lane, Instant now) {
   return true;
 }
 
-RoundPlan HeadCore::Compose(const HeadLane& lane) {
+RoundPlan HeadCore::Compose(HeadLane& lane) {
+  ViewFilling(lane);
+  if (options_.drafts) DraftReady(lane);
   ready_view_.clear();
   for (const HeadAttempt* attempt : lane.ready) {
     const bool has_drafts = !attempt->drafts.empty();
@@ -43,7 +45,6 @@ RoundPlan HeadCore::Compose(const HeadLane& lane) {
                            .slot = attempt->lease->slot,
                            .rounds_waited = lane.rounds_begun - attempt->rounds_at_ready});
   }
-  ViewFilling(lane);
   const LaneView view{.lane = lane.id,
                       .rounds_in_flight_max = lane.rounds_in_flight_max,
                       .decoding_count = static_cast<int32_t>(lane.decoding),
@@ -147,6 +148,7 @@ void HeadCore::SendRow(HeadAttempt& attempt, const RoundRow& row, HeadFlight fli
   ++attempt.timings.rounds;
   ++stats_.steps_sent;
   if (is_piece) attempt.lane->second.served_last = attempt.run.tenant;
+  if (is_piece && attempt.drafter != nullptr) ReadOn(attempt);
   const bool has_more = attempt.sent < attempt.prefix_count;
   Move(attempt, has_more ? attempt.tenant->filling : attempt.spot);
 }

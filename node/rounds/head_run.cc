@@ -141,6 +141,7 @@ void HeadCore::FillIn(HeadAttempt& attempt, RunAttempt run, Instant now) const {
   attempt.node = attempt.spot.begin();
   attempt.sampler =
       std::make_shared<Sampler>(run.sampling, options_.vocab_size, run.prompt, run.delivered);
+  attempt.drafter = MakeDrafter(run);
   attempt.prompt_count = static_cast<int32_t>(run.prompt.size());
   attempt.generated = static_cast<uint32_t>(run.delivered.size());
   attempt.prefix_count = attempt.prompt_count + static_cast<int32_t>(run.delivered.size());

@@ -8,12 +8,16 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace shardline {
+
+struct Draft {
+  int32_t token = -1;
+  float chance = 0.0F;  // That it is right, if all drafts before it are: the proposer's own word.
+};
 
 class Proposer {
  public:
@@ -26,7 +30,7 @@ class Proposer {
 
   // At most `count` tokens that may come next; none if it has no idea. A pure function of what was
   // accepted.
-  virtual std::vector<int32_t> Propose(size_t count) const = 0;
+  virtual std::vector<Draft> Propose(size_t count) const = 0;
 };
 
 }  // namespace shardline

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <functional>
 #include <limits>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/failure.h"
+#include "base/planted_bug.h"
 #include "base/status_macros.h"
 #include "node/sampling/philox.h"
 #include "xxhash.h"
@@ -54,24 +53,6 @@ std::optional<float> FiniteMax(std::span<const float> logits) {
   return max;
 }
 
-// No more than the `count`-th largest logit: as many blocks have a maximum of at least this. Lets
-// a top-k look at few tokens twice, and keeps every tie.
-float LowerBoundOfBest(std::span<const float> logits, size_t count) {
-  constexpr size_t kBlock = 64;
-  std::vector<float> maxima;
-  maxima.reserve(logits.size() / kBlock + 1);
-  for (size_t i = 0; i < logits.size(); i += kBlock) {
-    const std::span<const float> block = logits.subspan(i, std::min(kBlock, logits.size() - i));
-    float max = -kInfinity;
-    for (const float x : block) max = x > max ? x : max;
-    maxima.push_back(max);
-  }
-  if (maxima.size() < count) return -kInfinity;
-  const auto nth = maxima.begin() + static_cast<std::ptrdiff_t>(count) - 1;
-  std::nth_element(maxima.begin(), nth, maxima.end(), std::greater<>());
-  return *nth;
-}
-
 absl::Status NonFinite(uint64_t index, const char* when) {
   return MakeFailure(FailureKind::kNonFinite,
                      absl::StrCat("token ", index,
@@ -88,9 +69,15 @@ float UniformAt(uint64_t seed, uint64_t index) {
 }
 
 Sampler::Sampler(SamplingParams params, int32_t vocab_size, std::span<const int32_t> prompt,
-                 std::span<const int32_t> generated)
-    : params_(std::move(params)), vocab_size_(vocab_size), has_penalties_(NeedsHistory(params_)) {
+                 std::span<const int32_t> generated, std::unique_ptr<RowPolicy> policy)
+    : params_(std::move(params)),
+      vocab_size_(vocab_size),
+      has_penalties_(NeedsHistory(params_)),
+      policy_(std::move(policy)) {
   SL_CHECK(vocab_size > 0);
+  if (policy_ != nullptr) {
+    for (const int32_t token : generated) policy_->Accept(token);
+  }
   if (!has_penalties_) return;
   for (const int32_t token : prompt) Count(token, true);
   for (const int32_t token : generated) Count(token, false);
@@ -109,19 +96,17 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<float> logits, uint64_t i
   std::optional<float> max = FiniteMax(logits);
   if (!max) return NonFinite(index, "as computed");
 
-  const bool modifies = has_penalties_ || !params_.logit_bias.empty();
+  const bool modifies = has_penalties_ || !params_.logit_bias.empty() || policy_ != nullptr;
   std::span<const float> raw = logits;
   if (params_.logprobs) {
     if (modifies) {
       raw_.assign(logits.begin(), logits.end());
       raw = raw_;
     }
-    ReportLogprobs(raw, *max, out);  // Leaves the log of the normaliser in out.logprob.
+    ReportLogprobs(raw, *max, out);
   }
   if (modifies) {
-    ApplyPenalties(logits);
-    max = FiniteMax(logits);
-    if (!max) return NonFinite(index, "after bias and penalties");
+    SL_ASSIGN_OR_RETURN(max, Modify(logits, index));
   }
 
   if (params_.temperature == 0.0F) {
@@ -129,11 +114,46 @@ absl::StatusOr<SampledToken> Sampler::Sample(std::span<float> logits, uint64_t i
     out.token =
         static_cast<int32_t>(std::find(logits.begin(), logits.end(), *max) - logits.begin());
   } else {
-    out.token = Draw(logits, *max, index);
+    out.token = draw_.Draw(params_, logits, *max, UniformAt(params_.seed, index));
   }
   if (params_.logprobs) out.logprob = raw[static_cast<size_t>(out.token)] - out.logprob;
   Count(out.token, false);
+  if (policy_ != nullptr) policy_->Accept(out.token);
   return out;
+}
+
+DrawnTokens Sampler::SampleInTurn(std::span<float> logits, std::span<const int32_t> drafts,
+                                  uint64_t index) {
+  const auto vocab = static_cast<size_t>(vocab_size_);
+  SL_CHECK(logits.size() == (1 + drafts.size()) * vocab);
+  DrawnTokens out;
+  for (size_t row = 0; row <= drafts.size(); ++row) {
+    absl::StatusOr<SampledToken> drawn = Sample(logits.subspan(row * vocab, vocab), index + row);
+    out.status = drawn.status();
+    if (!drawn.ok()) break;
+    out.tokens.push_back(*std::move(drawn));
+    out.finished = policy_ != nullptr && policy_->finished();
+    const bool goes_on = row < drafts.size() && (out.tokens.back().token == drafts[row] ||
+                                                 Planted(PlantedBug::kDraftUnchecked));
+    if (out.finished || !goes_on) break;
+  }
+  return out;
+}
+
+absl::StatusOr<float> Sampler::Modify(std::span<float> logits, uint64_t index) {
+  ApplyPenalties(logits);
+  std::optional<float> max = FiniteMax(logits);
+  if (!max) return NonFinite(index, "after bias and penalties");
+  if (policy_ == nullptr) return *max;
+  if (const absl::Status status = policy_->Apply(logits); !status.ok()) {
+    if (FailureKindOf(status) != FailureKind::kNone) return status;
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("token ", index, ": ", status.message()));
+  }
+  max = FiniteMax(logits);
+  if (max) return *max;
+  return MakeFailure(FailureKind::kInvalidRequest,
+                     absl::StrCat("token ", index, ": the policy rules out every token"));
 }
 
 void Sampler::ApplyPenalties(std::span<float> logits) const {
@@ -147,93 +167,12 @@ void Sampler::ApplyPenalties(std::span<float> logits) const {
 }
 
 void Sampler::ReportLogprobs(std::span<const float> raw, float max, SampledToken& out) {
-  double sum = 0.0;
-  for (const float logit : raw) sum += std::exp(static_cast<double>(logit) - max);
-  const auto log_sum = static_cast<float>(max + std::log(sum));
-  const auto count = std::min<size_t>(static_cast<size_t>(params_.top_logprobs), raw.size());
-  if (count > 0) {
-    candidates_.clear();
-    for (size_t i = 0; i < raw.size(); ++i) {
-      candidates_.push_back({raw[i], static_cast<int32_t>(i), 0.0});
-    }
-    SelectBest(count);
-    for (size_t i = 0; i < count; ++i) {
-      out.top_logprobs.emplace_back(candidates_[i].token, candidates_[i].logit - log_sum);
-    }
+  const float log_sum = draw_.LogSum(raw, max);
+  if (params_.top_logprobs > 0) {
+    out.top_logprobs = draw_.Best(raw, static_cast<size_t>(params_.top_logprobs));
+    for (auto& [token, logprob] : out.top_logprobs) logprob -= log_sum;
   }
   out.logprob = log_sum;
-}
-
-int32_t Sampler::Draw(std::span<const float> logits, float max, uint64_t index) {
-  const double scale = 1.0 / static_cast<double>(params_.temperature);
-  const bool cuts_k = params_.top_k > 0 && params_.top_k < vocab_size_;
-  const float bound =
-      cuts_k ? LowerBoundOfBest(logits, static_cast<size_t>(params_.top_k)) : -kInfinity;
-  candidates_.clear();
-  for (size_t i = 0; i < logits.size(); ++i) {
-    if (logits[i] == -kInfinity || logits[i] < bound) continue;
-    candidates_.push_back({logits[i], static_cast<int32_t>(i), 0.0});
-  }
-  if (cuts_k) {
-    const size_t kept = std::min(candidates_.size(), static_cast<size_t>(params_.top_k));
-    SelectBest(kept);
-    candidates_.resize(kept);
-  }
-  double total = 0.0;
-  for (Candidate& candidate : candidates_) {
-    candidate.weight = std::exp((static_cast<double>(candidate.logit) - max) * scale);
-    total += candidate.weight;
-  }
-  if (params_.top_p < 1.0F) CutTopP(total);
-  // The best candidate's weight is exactly 1, so min_p is a floor on the weight itself.
-  double sum = 0.0;
-  for (Candidate& candidate : candidates_) {
-    if (candidate.weight < static_cast<double>(params_.min_p)) candidate.weight = 0.0;
-    sum += candidate.weight;
-  }
-  const double target = static_cast<double>(UniformAt(params_.seed, index)) * sum;
-  double cumulative = 0.0;
-  int32_t token = -1;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.weight == 0.0) continue;
-    token = candidate.token;  // The last one with weight, should rounding pass the target by.
-    cumulative += candidate.weight;
-    if (cumulative > target) break;
-  }
-  SL_CHECK(token >= 0);
-  return token;
-}
-
-void Sampler::SelectBest(size_t count) {
-  const auto better = [](const Candidate& a, const Candidate& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
-  };
-  const auto end = candidates_.begin() + static_cast<std::ptrdiff_t>(count);
-  if (end != candidates_.end()) {
-    std::nth_element(candidates_.begin(), end, candidates_.end(), better);
-  }
-  std::sort(candidates_.begin(), end, better);
-}
-
-// Keeps the fewest best candidates whose weight reaches top_p of `total`. Sorts a growing front
-// only: most of a vocabulary is never looked at twice. The order is total, so how far the front
-// grew does not show.
-void Sampler::CutTopP(double total) {
-  const double wanted = static_cast<double>(params_.top_p) * total;
-  size_t front = std::min<size_t>(64, candidates_.size());
-  while (true) {
-    SelectBest(front);
-    double cumulative = 0.0;
-    for (size_t i = 0; i < front; ++i) {
-      cumulative += candidates_[i].weight;
-      if (cumulative >= wanted) {
-        candidates_.resize(i + 1);
-        return;
-      }
-    }
-    if (front == candidates_.size()) return;  // Rounding: everything is kept.
-    front = std::min(front * 8, candidates_.size());
-  }
 }
 
 }  // namespace shardline

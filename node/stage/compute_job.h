@@ -52,9 +52,10 @@ struct ComputeJob {
 
 struct SampleResult {
   StepKey key;
-  absl::Status status;  // kNonFinite, or OK.
+  absl::Status status;  // Of the request's own logits or policy, or OK.
   // Drawn in turn: one, and one more for each draft that was right. Those before a failure count.
   std::vector<SampledToken> tokens;
+  bool finished = false;  // The request's policy lets nothing follow them: it ends as by a stop.
 };
 
 struct ComputeDone {

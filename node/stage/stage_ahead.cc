@@ -79,7 +79,10 @@ void StageCore::DropPlanOf(const StagePeer& from, const std::string& reason) {
 }
 
 BundleRow StageCore::OnwardRow(const Attempt& attempt, const BundleRow& row) const {
-  StepOutput output{.position = row.position, .token_count = row.token_count, .flags = row.flags};
+  StepOutput output{.position = row.position,
+                    .token_count = row.token_count,
+                    .flags = row.flags,
+                    .rejected = row.rejected};
   TrimOutput(attempt, output);
   return RowOf(attempt, row.key, output);
 }

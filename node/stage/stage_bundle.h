@@ -49,7 +49,7 @@ struct BundleRow {
   // the attempt named before; empty: none.
   PrefixKey prefix_key;
   // Drafts of the step before that were wrong: so many of the last committed tokens are taken back
-  // before this step. `position` counts without them.
+  // before this step, which is the first after theirs. `position` counts without them.
   int32_t rejected = 0;
 };
 

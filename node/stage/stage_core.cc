@@ -189,6 +189,7 @@ void StageCore::FinishRow(PendingRow& pending, const ComputeDone& done, size_t s
   kv_.Unpin(key);
   StepOutput output = OutputOf(attempt, pending, done, hidden_row);
   attempt.ledger.Commit(row.key.step, output);
+  attempt.taken_back = 0;
   attempt.chain_out = ChainAfter(attempt, row.key, output);
   ++stats_.rows_committed;
   stats_.tokens_committed += static_cast<uint64_t>(row.token_count);
@@ -227,6 +228,7 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .token_count = row.token_count,
                     .flags = row.flags,
                     .prefix_key = row.prefix_key,
+                    .rejected = row.rejected,
                     .compute = row.compute + done.compute_time,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
@@ -235,9 +237,10 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
   return output;
 }
 
-// Back at the head nobody needs more than the last token's hidden state.
+// Back at the head nobody needs more than the last token's hidden state, but who verifies drafts.
 void StageCore::TrimOutput(const Attempt& attempt, StepOutput& output) const {
   if (attempt.open.stage_index + 1 < attempt.open.route.size()) return;
+  if ((output.flags & kRowWantsAllLogits) != 0) return;
   output.row += output.token_count - 1;
   output.position += output.token_count - 1;
   output.token_count = 1;
@@ -284,7 +287,8 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .flags = output.flags,
           .compute = output.compute,
           .chain = output.chain,
-          .prefix_key = output.prefix_key};
+          .prefix_key = output.prefix_key,
+          .rejected = output.rejected};
 }
 
 // While the link is in doubt the output is kept and no more: it is sent when the doubt ends.

@@ -263,6 +263,7 @@ class StageCore {
     StepLedger ledger;
     StepLedger returns;      // Head's stage only: the rows back from the last stage.
     uint64_t chain_out = 0;  // Over all that was sent downstream.
+    int32_t taken_back = 0;  // Of the last committed step's drafts.
     std::optional<Doubt> doubt;
     std::optional<RowFailure> told;  // Upstream, for the earliest step; lost with a reset.
   };
@@ -318,6 +319,7 @@ class StageCore {
   absl::Status TakeRow(const StagePeer& from, PendingRow pending, Instant now);
   absl::Status TakeReturn(const StagePeer& from, Attempt& attempt, const PendingRow& pending,
                           Instant now);
+  absl::Status TakeBack(Attempt& attempt, const BundleRow& row);
   bool PlantedAsItsOwn(const Attempt& attempt, BundleRow& row) const;
   absl::StatusOr<Attempt*> FindOpen(const StepKey& key);
   void Refuse(const StagePeer& to, const StepKey& key, absl::Status status);

@@ -197,6 +197,8 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   }
 
   const AttemptKey& key = row.key.attempt;
+  SL_RETURN_IF_ERROR(TakeBack(*attempt, row));
+  if (Planted(PlantedBug::kRejectedStays)) row.position = kv_.TakenLengthOf(key);
   if (absl::Status status = kv_.CheckAppend(key, row.position, row.token_count); !status.ok()) {
     return Blame(FailureKindOf(status), row.key, std::string(status.message()));
   }
@@ -214,6 +216,30 @@ absl::Status StageCore::TakeRow(const StagePeer& from, PendingRow pending, Insta
   attempt->ledger.Begin(row.key.step, pending.digest);
   if (attempt->told && row.key.step <= attempt->told->key.step) attempt->told.reset();
   waiting_.push_back(std::move(pending));
+  return absl::OkStatus();
+}
+
+// The drafts of the step before that were wrong leave the KV. Only drafts do, only before the next
+// step, and not twice: a row that failed since may have taken them back already.
+absl::Status StageCore::TakeBack(Attempt& attempt, const BundleRow& row) {
+  if (Planted(PlantedBug::kRejectedStays)) return absl::OkStatus();
+  const StepLedger& ledger = attempt.ledger;
+  int32_t drafts = 0;
+  if (ledger.taken() == ledger.next() && ledger.retained_count() > 0) {
+    const StepOutput& last = ledger.OutputOf(StepIndex(ledger.next().value() - 1));
+    if ((last.flags & kRowWantsAllLogits) != 0) drafts = last.token_count - 1;
+  }
+  const int32_t before = drafts > 0 ? attempt.taken_back : 0;
+  if (row.rejected < before || row.rejected > drafts) {
+    return Blame(FailureKind::kStepConflict, row.key,
+                 absl::StrCat(row.rejected, " rejected tokens behind ", drafts,
+                              " drafts, of which ", before, " are taken back"));
+  }
+  if (row.rejected == before) return absl::OkStatus();
+  if (absl::Status status = kv_.Rewind(row.key.attempt, row.rejected - before); !status.ok()) {
+    return Blame(FailureKindOf(status), row.key, std::string(status.message()));
+  }
+  attempt.taken_back = row.rejected;
   return absl::OkStatus();
 }
 
@@ -238,7 +264,8 @@ absl::Status StageCore::TakeReturn(const StagePeer& from, Attempt& attempt,
     return Blame(FailureKind::kMalformedBundle, row.key,
                  absl::StrCat("node '", from.node.value(), "' is not the last stage"));
   }
-  if (row.token_count != 1) {
+  const bool is_whole = (row.flags & kRowWantsAllLogits) != 0;
+  if (is_whole ? row.token_count < 1 : row.token_count != 1) {
     return Blame(FailureKind::kMalformedBundle, row.key,
                  absl::StrCat(row.token_count, " tokens where the last one alone returns"));
   }
@@ -246,8 +273,8 @@ absl::Status StageCore::TakeReturn(const StagePeer& from, Attempt& attempt,
     return Blame(FailureKind::kStepConflict, row.key, "returned before it was sent");
   }
   const size_t token_bytes = static_cast<size_t>(options_.hidden_dim) * sizeof(float);
-  const uint64_t digest =
-      RowDigest(row, pending.hidden->data() + token_bytes * pending.hidden_row, token_bytes);
+  const uint64_t digest = RowDigest(row, pending.hidden->data() + token_bytes * pending.hidden_row,
+                                    token_bytes * static_cast<size_t>(row.token_count));
   const absl::StatusOr<StepVerdict> verdict =
       attempt.returns.Judge(row.key.step, digest, row.chain);
   if (verdict.ok() ? *verdict == StepVerdict::kReplay
@@ -267,7 +294,7 @@ absl::Status StageCore::TakeReturn(const StagePeer& from, Attempt& attempt,
                        .output = {.hidden = pending.hidden,
                                   .row = static_cast<int32_t>(pending.hidden_row),
                                   .position = row.position,
-                                  .token_count = 1,
+                                  .token_count = row.token_count,
                                   .flags = row.flags}});
   return absl::OkStatus();
 }

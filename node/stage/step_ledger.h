@@ -39,6 +39,7 @@ struct StepOutput {
   int32_t token_count = 0;
   uint32_t flags = 0;
   PrefixKey prefix_key;       // As BundleRow's, for the stages behind.
+  int32_t rejected = 0;       // Drafts of the step before it that were taken back.
   absl::Duration compute;     // Of the stages up to this one.
   Instant deadline;           // Not to be sent after it,
   absl::Duration budget_max;  // nor with more time than this.

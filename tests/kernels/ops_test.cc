@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -7,6 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/argmax.h"
+#include "kernels/exp_weights.h"
 #include "kernels/finite.h"
 #include "kernels/half.h"
 #include "kernels/residual_add.h"
@@ -158,6 +160,66 @@ TEST(SwiGlu, LetsNoNanHide) {
   EXPECT_TRUE(std::isnan(out[1]));
   EXPECT_EQ(out[2], 0.0f);
   EXPECT_EQ(out[3], 1e30f);
+}
+
+struct Weights {
+  std::vector<float> weights;
+  std::vector<float> sums;
+};
+
+Weights WeightsOf(void (*op)(const ExpWeightsArgs&), const std::vector<float>& logits, float max,
+                  float scale) {
+  const auto count = static_cast<int64_t>(logits.size());
+  Weights out{.weights = std::vector<float>(logits.size(), kNan),
+              .sums = std::vector<float>(static_cast<size_t>(WeightBlocks(count)), kNan)};
+  op({.logits = logits.data(),
+      .weights = out.weights.data(),
+      .block_sums = out.sums.data(),
+      .count = count,
+      .max = max,
+      .scale = scale});
+  return out;
+}
+
+TEST(ExpWeights, HaveTheBitsOfTheSpecification) {
+  OnEveryTarget([](DeviceStream) {
+    for (const size_t count : {1U, 15U, 16U, 255U, 256U, 257U, 1000U, 49152U}) {
+      for (const float scale : {1.0f, 1.25f, 3e38f, 0.01f}) {
+        std::vector<float> logits = RandomFloats(count, 20.0f, 3);
+        for (float& x : logits) x = std::min(x, 21.0f);
+        logits[count / 2] = -kInfinity;
+        logits[0] = 21.0f;
+        const Weights got = WeightsOf(&cpu::ExpWeights, logits, 21.0f, scale);
+        const Weights want = WeightsOf(&ref::ExpWeights, logits, 21.0f, scale);
+        EXPECT_TRUE(SameBits(got.weights, want.weights)) << count;
+        EXPECT_TRUE(SameBits(got.sums, want.sums)) << count;
+      }
+    }
+  });
+}
+
+TEST(ExpWeights, AreCloseToDoublePrecision) {
+  std::vector<float> logits = RandomFloats(49152, 30.0f, 8);
+  const float max = *std::max_element(logits.begin(), logits.end());
+  const Weights got = WeightsOf(&cpu::ExpWeights, logits, max, 1.25f);
+  double sum = 0;
+  double want_sum = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const double want = std::exp((double{logits[i]} - max) * 1.25);
+    ASSERT_NEAR(got.weights[i], want, 1e-5 * want + 2e-38) << logits[i];
+    want_sum += want;
+  }
+  for (const float block : got.sums) sum += block;
+  EXPECT_NEAR(sum, want_sum, 1e-6 * want_sum);
+}
+
+TEST(ExpWeights, AreTheSameWhereOnlySumsAreWanted) {
+  const std::vector<float> logits = RandomFloats(1000, 5.0f, 9);
+  const float max = *std::max_element(logits.begin(), logits.end());
+  const Weights both = WeightsOf(&cpu::ExpWeights, logits, max, 1.0f);
+  std::vector<float> sums(both.sums.size());
+  cpu::ExpWeights({.logits = logits.data(), .block_sums = sums.data(), .count = 1000, .max = max});
+  EXPECT_TRUE(SameBits(sums, both.sums));
 }
 
 TEST(ResidualAdd, HasTheBitsOfTheSpecification) {

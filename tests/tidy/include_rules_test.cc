@@ -28,7 +28,7 @@ const std::vector<Room>& Rooms() {
       {"model", {"base"}},
       {"kernels", {"base"}},
       {"node/kv", {"base"}, true},
-      {"node/sampling", {"base"}, true},
+      {"node/sampling", {"base", "kernels/exp_weights.h"}, true},
       {"node/stage", {"base", "node/kv", "node/sampling"}, true},
       {"node/rounds", {"base", "node/kv", "node/sampling", "node/stage"}, true},
       {"node/pulse", {"base"}, true},

@@ -240,5 +240,24 @@ TEST(HotKvManager, AgreesWithItsModelUnderRandomOperations) {
   }
 }
 
+TEST(HotKvManager, RewindTakesBackTheNewestRowsAlone) {
+  HotKvManager kv(4);
+  const AttemptKey key{SessionId(1), Epoch(1)};
+  EXPECT_THAT(kv.Rewind(key, 1), FailsWith(FailureKind::kCacheMiss));
+  ASSERT_THAT(kv.Reserve(key, 40), IsOk());
+  ASSERT_THAT(kv.Append(key, 0, 20), IsOk());
+  EXPECT_THAT(kv.Rewind(key, 1), FailsWith(FailureKind::kStepConflict)) << "behind a running step";
+  kv.Commit(key, 20);
+  for (const int32_t count : {21, -1, 0x7fffffff}) {
+    EXPECT_THAT(kv.Rewind(key, count), FailsWith(FailureKind::kStepConflict)) << count;
+  }
+  EXPECT_THAT(kv.Rewind(key, 6), IsOk());
+  EXPECT_EQ(kv.LengthOf(key), 14);
+  EXPECT_THAT(kv.Append(key, 14, 2), IsOk());
+  kv.CheckConservation();
+  kv.Release(key);
+  EXPECT_THAT(kv.Rewind(key, 1), FailsWith(FailureKind::kCacheMiss));
+}
+
 }  // namespace
 }  // namespace shardline

@@ -1,6 +1,7 @@
 #include "tests/node/rounds/fake_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/version.h"
@@ -78,12 +79,18 @@ ComputeDone FakeDevice::Run(const ComputeJob& job) {
     return done;
   }
   for (const SampleTarget& target : job.samples) {
-    const auto hidden = static_cast<uint32_t>(
-        job.hidden->floats()[static_cast<size_t>(target.row * kFakeHiddenDim)]);
-    std::vector<float> logits = FakeLogits(hidden);
-    const auto token = target.sampler->Sample(logits, target.index);
-    done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().tokens.push_back(*token);
+    std::vector<float> logits;
+    for (size_t i = 0; i <= target.drafts.size(); ++i) {
+      const size_t row = static_cast<size_t>(target.row) + i;
+      const std::vector<float> of_row =
+          FakeLogits(static_cast<uint32_t>(job.hidden->floats()[row * kFakeHiddenDim]));
+      logits.insert(logits.end(), of_row.begin(), of_row.end());
+    }
+    DrawnTokens drawn = target.sampler->SampleInTurn(logits, target.drafts, target.index);
+    done.samples.push_back({.key = target.key,
+                            .status = std::move(drawn.status),
+                            .tokens = std::move(drawn.tokens),
+                            .finished = drawn.finished});
   }
   return done;
 }

@@ -219,7 +219,8 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
                                .token_count = static_cast<int32_t>(spoil(2)),
                                .hop = static_cast<uint32_t>(spoil(0)),
                                .budget = absl::Microseconds(static_cast<int64_t>(spoil(1000))),
-                               .flags = static_cast<uint32_t>(spoil(1))});
+                               .flags = static_cast<uint32_t>(spoil(1 + random() % 2)),
+                               .rejected = static_cast<int32_t>(spoil(random() % 8 == 0))});
       }
       const bool is_head = random() % 8 != 0;
       int64_t token_count = 0;
