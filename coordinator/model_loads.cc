@@ -387,7 +387,7 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        waiting_problem_);
   }
-  return routes_.RouteAnyway(model, avoid, world_.clock->Now());
+  return routes_.RouteAnyway(model, avoid, world_.clock->Now(), affinity);
 }
 
 bool ModelLoads::AnyReady() const {
