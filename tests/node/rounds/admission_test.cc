@@ -11,7 +11,7 @@ namespace {
 AttemptKey KeyOf(uint64_t session) { return {SessionId(session), Epoch(1)}; }
 
 // The sessions that are admitted in turn while slots are free.
-std::vector<uint64_t> Take(Admission& admission, size_t slots_free) {
+std::vector<uint64_t> Take(SlotAdmission& admission, size_t slots_free) {
   std::vector<uint64_t> taken;
   while (const std::optional<AttemptKey> key = admission.TakeNext(slots_free)) {
     taken.push_back(key->session.value());
@@ -21,7 +21,7 @@ std::vector<uint64_t> Take(Admission& admission, size_t slots_free) {
 }
 
 TEST(Admission, AdmitsWhileSlotsAreFreeAndThenLetsWait) {
-  Admission admission({});
+  SlotAdmission admission({});
   EXPECT_EQ(admission.Judge("a", 1).verdict, AdmissionVerdict::kAdmit);
   EXPECT_EQ(admission.Judge("a", 0).verdict, AdmissionVerdict::kWait);
   admission.Enqueue(KeyOf(1), "a");
@@ -30,7 +30,7 @@ TEST(Admission, AdmitsWhileSlotsAreFreeAndThenLetsWait) {
 }
 
 TEST(Admission, ServesTenantsInTurnAndEachInItsOrder) {
-  Admission admission({});
+  SlotAdmission admission({});
   for (uint64_t session = 1; session <= 4; ++session) admission.Enqueue(KeyOf(session), "greedy");
   admission.Enqueue(KeyOf(5), "late");
   admission.Enqueue(KeyOf(6), "later");
@@ -38,7 +38,7 @@ TEST(Admission, ServesTenantsInTurnAndEachInItsOrder) {
 }
 
 TEST(Admission, SkipsATenantThatRunsAsManyAsItMay) {
-  Admission admission({.tenant_running_max = 2});
+  SlotAdmission admission({.tenant_running_max = 2});
   for (uint64_t session = 1; session <= 4; ++session) admission.Enqueue(KeyOf(session), "a");
   EXPECT_EQ(Take(admission, 8), std::vector<uint64_t>({1, 2}));
   EXPECT_EQ(admission.Judge("a", 6).verdict, AdmissionVerdict::kSkip);
@@ -50,20 +50,20 @@ TEST(Admission, SkipsATenantThatRunsAsManyAsItMay) {
 }
 
 TEST(Admission, RefusesWithTheShortageNamed) {
-  Admission admission({.queue_max = 3, .tenant_queue_max = 2});
+  SlotAdmission admission({.queue_max = 3, .tenant_queue_max = 2});
   admission.Enqueue(KeyOf(1), "x");
   admission.Enqueue(KeyOf(2), "x");
-  const Admission::Judgement tenant = admission.Judge("x", 0);
+  const SlotAdmission::Judgement tenant = admission.Judge("x", 0);
   EXPECT_EQ(tenant.verdict, AdmissionVerdict::kRefuse);
   EXPECT_EQ(tenant.shortage, "2 requests of tenant 'x' wait, the most it may have; 2 wait in all");
   admission.Enqueue(KeyOf(3), "y");
-  const Admission::Judgement all = admission.Judge("x", 0);
+  const SlotAdmission::Judgement all = admission.Judge("x", 0);
   EXPECT_EQ(all.verdict, AdmissionVerdict::kRefuse);
   EXPECT_EQ(all.shortage, "3 requests wait, the most there may be; tenant 'x' has 2 of them");
 }
 
 TEST(Admission, WhoLeavesTheQueueIsNotAdmitted) {
-  Admission admission({});
+  SlotAdmission admission({});
   for (uint64_t session = 1; session <= 3; ++session) admission.Enqueue(KeyOf(session), "a");
   admission.LeaveQueue(KeyOf(2), "a");
   EXPECT_EQ(admission.queued_count(), 2U);

@@ -40,18 +40,22 @@ class Ring {
                                    .end = cuts[static_cast<size_t>(i) + 1]}});
     }
     for (int i = 0; i < stage_count; ++i) nodes_.push_back(MakeNode(static_cast<size_t>(i)));
-    head_ = std::make_unique<HeadCore>(HeadOptions{.node = route_[0].node,
-                                                   .layers = route_[0].layers,
-                                                   .vocab_size = kFakeVocabSize,
-                                                   .hidden_dim = kFakeHiddenDim,
-                                                   .context_tokens_max = 64,
-                                                   .chunk_tokens_max = Pick(1, 12),
-                                                   .chunks_in_flight = Pick(1, 4),
-                                                   .piece_tokens_decoding = Pick(1, 16),
-                                                   .piece_tokens_idle = Pick(1, 32),
-                                                   .samples_max = static_cast<size_t>(Pick(1, 4)),
-                                                   .step_timeout_min = absl::Hours(1),
-                                                   .step_timeout_max = absl::Hours(1)});
+    head_ = std::make_unique<HeadCore>(
+        HeadOptions{.node = route_[0].node,
+                    .layers = route_[0].layers,
+                    .vocab_size = kFakeVocabSize,
+                    .hidden_dim = kFakeHiddenDim,
+                    .context_tokens_max = 64,
+                    .chunk_tokens_max = Pick(1, 12),
+                    .chunks_in_flight = Pick(1, 4),
+                    .piece_tokens_decoding = Pick(1, 16),
+                    .piece_tokens_idle = Pick(1, 32),
+                    .attempts_max = static_cast<size_t>(Pick(1, 6)),
+                    .queue_max = static_cast<size_t>(Pick(0, 4)),
+                    .tenant_running_max = static_cast<size_t>(Pick(0, 2)),
+                    .samples_max = static_cast<size_t>(Pick(1, 4)),
+                    .step_timeout_min = absl::Hours(1),
+                    .step_timeout_max = absl::Hours(1)});
     rounds_in_flight_ = Pick(0, 4);
     for (int i = Pick(2, 6); i > 0; --i) AddSession();
   }
@@ -71,6 +75,8 @@ class Ring {
   }
 
   int ends() const { return static_cast<int>(ends_.size()); }
+  int refused() const { return refused_; }
+  int waited() const { return waited_; }
   bool any_failed() const { return !failed_kinds_.empty(); }
   uint64_t Sum(uint64_t StageStats::*counter) const {
     uint64_t sum = 0;
@@ -87,6 +93,7 @@ class Ring {
 
   struct Session {
     FakeRequest request;
+    std::string tenant;
     std::vector<int32_t> delivered;
     uint64_t epoch = 0;
     bool is_running = false;
@@ -147,6 +154,7 @@ class Ring {
     for (int i = Pick(1, 40); i > 0; --i) {
       session.request.prompt.push_back(Pick(0, kFakeVocabSize - 1));
     }
+    session.tenant = Pick(0, 1) == 0 ? "a" : "b";
     session.request.new_tokens_max = Pick(1, 12);
     SamplingParams& sampling = session.request.sampling;
     sampling.seed = random_();
@@ -401,11 +409,17 @@ class Ring {
                                                 .budget = absl::Hours(1),
                                                 .route = route_,
                                                 .tokens_max = tokens_max,
+                                                .tenant = session.tenant,
                                                 .rounds_in_flight = rounds_in_flight_},
                                                now_);
-      EXPECT_TRUE(status.ok()) << status;
-      ++runs_;
       Settle();
+      if (!status.ok()) {
+        EXPECT_EQ(FailureKindOf(status), FailureKind::kOverloaded) << status;
+        ++refused_;
+        Abandon(key);
+        return true;
+      }
+      ++runs_;
       return true;
     }
     return !fences_.empty();
@@ -485,6 +499,7 @@ class Ring {
     }
     for (const AttemptEnd& end : actions.ends) {
       EXPECT_EQ(++ends_[end.key], 1) << "an attempt ended twice";
+      waited_ += end.timings.queued > absl::ZeroDuration() ? 1 : 0;
       Session& session = sessions_[end.key.session];
       if (!session.is_running || end.key.epoch.value() != session.epoch) continue;
       session.is_running = false;
@@ -525,7 +540,7 @@ class Ring {
       // A copy that overtakes what a cut took is a gap where it arrives.
       EXPECT_TRUE(kind == FailureKind::kNonFinite || kind == FailureKind::kStreamReset ||
                   (faults_.late_opens && kind == FailureKind::kCacheMiss) ||
-                  (!faults_.resume && kind == FailureKind::kStepConflict))
+                  ((faults_.dials_fail || !faults_.resume) && kind == FailureKind::kStepConflict))
           << "ended with what nobody caused: " << message;
     }
   }
@@ -551,12 +566,16 @@ class Ring {
   std::map<AttemptKey, int> ends_;
   std::map<FailureKind, std::string> failed_kinds_;  // And the last message of each.
   int runs_ = 0;
+  int refused_ = 0;
+  int waited_ = 0;
 };
 
 }  // namespace
 
 StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
   StageStats sum;
+  int refused = 0;
+  int waited = 0;
   for (uint32_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Ring ring(seed, faults);
@@ -575,11 +594,15 @@ StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     sum.plans_promoted += ring.Sum(&StageStats::plans_promoted);
     sum.plans_displaced += ring.Sum(&StageStats::plans_displaced);
     sum.bundles_shut_out += ring.Sum(&StageStats::bundles_shut_out);
+    refused += ring.refused();
+    waited += ring.waited();
     if (faults.cuts > 0 && faults.resume && !faults.dials_fail && faults.non_finite == 0) {
       EXPECT_FALSE(ring.any_failed()) << "a link that stands again loses nothing";
     }
     if (::testing::Test::HasFailure()) break;
   }
+  EXPECT_GT(refused, 0) << "queues must be full now and then";
+  EXPECT_GT(waited, 0);
   return sum;
 }
 
