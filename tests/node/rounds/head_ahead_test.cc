@@ -12,8 +12,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "gtest/gtest.h"
 #include "base/prefix_chain.h"
+#include "gtest/gtest.h"
 #include "node/rounds/head_core.h"
 #include "tests/support/status_matchers.h"
 

@@ -287,10 +287,7 @@ class Ring {
     const ComputeJob job = std::move(node.jobs.front());
     node.jobs.pop_front();
     ComputeDone done = node.device->Run(job);
-    if (job.kind == JobKind::kFinish) {
-      head_->OnComputeDone(std::move(done), now_);
-      return;
-    }
+    if (job.kind == JobKind::kFinish) return head_->OnComputeDone(std::move(done), now_);
     if (faults_.non_finite > 0 && Pick(0, 30) == 0) {
       --faults_.non_finite;
       done.slice_status[PickIndex(done.slice_status.size())] =
@@ -474,13 +471,10 @@ class Ring {
     for (const Inspect& inspect : actions.inspects) {
       inspects_.push_back({{index, IndexOf(inspect.to.node)}, inspect.rows});
     }
-    for (const RouteStage& stage : actions.redials) {
-      dials_.insert({index, IndexOf(stage.node)});
-    }
+    for (const RouteStage& stage : actions.redials) dials_.insert({index, IndexOf(stage.node)});
     for (const Announcement& plan : actions.plans) {
-      // Rows travel one by one here, so one of them may be the next; and plans may be lost.
-      const BundleRow& row = plan.rows[plan_random_() % plan.rows.size()];
-      if (plan_random_() % 4 == 0) continue;
+      if (plan_random_() % 4 == 0) continue;                                // It is lost.
+      const BundleRow& row = plan.rows[plan_random_() % plan.rows.size()];  // One by one they go.
       nodes_[IndexOf(plan.to.node)].stage->OnPlan(route_[index].peer(), {row}, now_);
     }
   }
@@ -573,27 +567,22 @@ class Ring {
 }  // namespace
 
 StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
-  StageStats sum;
+  using Stats = StageStats;
+  Stats sum;
   int refused = 0;
   int waited = 0;
   for (uint32_t seed = first; seed < first + count; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Ring ring(seed, faults);
     ring.Run();
-    sum.rows_committed += ring.Sum(&StageStats::rows_committed);
-    sum.rows_refused += ring.Sum(&StageStats::rows_refused);
-    sum.rows_replayed += ring.Sum(&StageStats::rows_replayed);
-    sum.rows_in_flight_copies += ring.Sum(&StageStats::rows_in_flight_copies);
-    sum.rows_discarded += ring.Sum(&StageStats::rows_discarded);
-    sum.rows_non_finite += ring.Sum(&StageStats::rows_non_finite);
-    sum.opens_refused += ring.Sum(&StageStats::opens_refused);
-    sum.failures_passed += ring.Sum(&StageStats::failures_passed);
-    sum.attempts_in_doubt += ring.Sum(&StageStats::attempts_in_doubt);
-    sum.attempts_resumed += ring.Sum(&StageStats::attempts_resumed);
-    sum.rows_resent += ring.Sum(&StageStats::rows_resent);
-    sum.plans_promoted += ring.Sum(&StageStats::plans_promoted);
-    sum.plans_displaced += ring.Sum(&StageStats::plans_displaced);
-    sum.bundles_shut_out += ring.Sum(&StageStats::bundles_shut_out);
+    for (uint64_t Stats::*counter :
+         {&Stats::rows_committed, &Stats::rows_refused, &Stats::rows_replayed,
+          &Stats::rows_in_flight_copies, &Stats::rows_discarded, &Stats::rows_non_finite,
+          &Stats::opens_refused, &Stats::failures_passed, &Stats::attempts_in_doubt,
+          &Stats::attempts_resumed, &Stats::rows_resent, &Stats::plans_promoted,
+          &Stats::plans_displaced, &Stats::bundles_shut_out}) {
+      sum.*counter += ring.Sum(counter);
+    }
     refused += ring.refused();
     waited += ring.waited();
     if (faults.cuts > 0 && faults.resume && !faults.dials_fail && faults.non_finite == 0) {
@@ -604,8 +593,7 @@ StageStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
   if (count == 1) return sum;  // Nothing need happen in a single run.
   EXPECT_GT(refused, 0) << "queues must be full now and then";
   EXPECT_GT(waited, 0);
-  EXPECT_GT(sum.plans_promoted, 0U);
-  EXPECT_GT(sum.plans_displaced, 0U);
+  EXPECT_GT(std::min(sum.plans_promoted, sum.plans_displaced), 0U);
   return sum;
 }
 
