@@ -7,7 +7,8 @@
 // pieces that may go (round_planner.h). A lane, all attempts of one ring, has as many rounds on
 // their way as its route is worth; another begins when one is over, which is when its rows are
 // sampled, failed or ended, or those that are back are. Returned rows that want logits are
-// gathered into one finish job while the device is busy with the last.
+// gathered into one finish job while the device is busy with the last. Meanwhile the next round is
+// prepared as it will be if all goes on (lane_stage.h).
 //
 // Promises: every attempt OnRun accepted ends exactly once, by its budget or sooner, and by Halt
 // even if no memory is left; every step has a timer, and a step that does not return names the

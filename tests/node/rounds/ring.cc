@@ -337,10 +337,7 @@ class Ring {
     const ComputeJob job = std::move(node.jobs.front());
     node.jobs.pop_front();
     ComputeDone done = node.device->Run(job);
-    if (job.kind == JobKind::kFinish) {
-      head_->OnComputeDone(std::move(done), now_);
-      return;
-    }
+    if (job.kind == JobKind::kFinish) return head_->OnComputeDone(std::move(done), now_);
     if (faults_.non_finite > 0 && Pick(0, 30) == 0) {
       --faults_.non_finite;
       done.slice_status[PickIndex(done.slice_status.size())] =
@@ -526,13 +523,10 @@ class Ring {
     for (const Inspect& inspect : actions.inspects) {
       inspects_.push_back({{index, IndexOf(inspect.to.node)}, inspect.rows});
     }
-    for (const RouteStage& stage : actions.redials) {
-      dials_.insert({index, IndexOf(stage.node)});
-    }
+    for (const RouteStage& stage : actions.redials) dials_.insert({index, IndexOf(stage.node)});
     for (const Announcement& plan : actions.plans) {
-      // Rows travel one by one here, so one of them may be the next; and plans may be lost.
-      const BundleRow& row = plan.rows[plan_random_() % plan.rows.size()];
-      if (plan_random_() % 4 == 0) continue;
+      if (plan_random_() % 4 == 0) continue;                                // It is lost.
+      const BundleRow& row = plan.rows[plan_random_() % plan.rows.size()];  // One by one they go.
       nodes_[IndexOf(plan.to.node)].stage->OnPlan(route_[index].peer(), {row}, now_);
     }
   }
@@ -632,22 +626,16 @@ RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Ring ring(seed, faults);
     ring.Run();
-    sum.rows_committed += ring.Sum(&StageStats::rows_committed);
     sum.tokens_drafted += ring.head_stats().tokens_drafted;
     sum.tokens_accepted += ring.head_stats().tokens_accepted;
-    sum.rows_refused += ring.Sum(&StageStats::rows_refused);
-    sum.rows_replayed += ring.Sum(&StageStats::rows_replayed);
-    sum.rows_in_flight_copies += ring.Sum(&StageStats::rows_in_flight_copies);
-    sum.rows_discarded += ring.Sum(&StageStats::rows_discarded);
-    sum.rows_non_finite += ring.Sum(&StageStats::rows_non_finite);
-    sum.opens_refused += ring.Sum(&StageStats::opens_refused);
-    sum.failures_passed += ring.Sum(&StageStats::failures_passed);
-    sum.attempts_in_doubt += ring.Sum(&StageStats::attempts_in_doubt);
-    sum.attempts_resumed += ring.Sum(&StageStats::attempts_resumed);
-    sum.rows_resent += ring.Sum(&StageStats::rows_resent);
-    sum.plans_promoted += ring.Sum(&StageStats::plans_promoted);
-    sum.plans_displaced += ring.Sum(&StageStats::plans_displaced);
-    sum.bundles_shut_out += ring.Sum(&StageStats::bundles_shut_out);
+    for (uint64_t StageStats::*counter :
+         {&StageStats::rows_committed, &StageStats::rows_refused, &StageStats::rows_replayed,
+          &StageStats::rows_in_flight_copies, &StageStats::rows_discarded, &StageStats::rows_non_finite,
+          &StageStats::opens_refused, &StageStats::failures_passed, &StageStats::attempts_in_doubt,
+          &StageStats::attempts_resumed, &StageStats::rows_resent, &StageStats::plans_promoted,
+          &StageStats::plans_displaced, &StageStats::bundles_shut_out}) {
+      sum.*counter += ring.Sum(counter);
+    }
     refused += ring.refused();
     waited += ring.waited();
     if (faults.cuts > 0 && faults.resume && !faults.dials_fail && faults.non_finite == 0) {
@@ -658,6 +646,7 @@ RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
   if (count >= 100 && !::testing::Test::HasFailure()) {
     EXPECT_GT(refused, 0) << "queues must be full now and then";
     EXPECT_GT(waited, 0);
+    EXPECT_GT(std::min(sum.plans_promoted, sum.plans_displaced), 0U);
   }
   return sum;
 }

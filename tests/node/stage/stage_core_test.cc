@@ -187,6 +187,7 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
   const StagePeer next{.node = NodeId("b"), .incarnation = Incarnation(1)};
   uint64_t refused = 0;
   uint64_t committed = 0;
+  uint64_t promoted = 0;
   uint64_t doubted = 0;
   for (int round = 0; round < 300; ++round) {
     const auto spoil = [&](uint64_t value) {
@@ -231,6 +232,7 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
           bundle.hidden = Buffer::Allocate(static_cast<size_t>(token_count) * sizeof(float));
         }
       }
+      if (random() % 2 == 0) stage.OnPlan(is_head ? StagePeer{} : next, bundle.rows, kNow);
       stage.OnBundle(is_head ? StagePeer{} : next, std::move(bundle), kNow);
       stage.OnRowFailure(next,
                          {.key = {{SessionId(spoil(session)), Epoch(spoil(epochs[session]))},
@@ -263,6 +265,7 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
       stage.kv().CheckConservation();
     }
     committed += stage.stats().rows_committed;
+    promoted += stage.stats().plans_promoted;
     stage.CloseAll(kNow);
     ASSERT_EQ(stage.attempts_doubted(), 0U) << "round " << round;
     for (const ComputeJob& job : jobs) stage.OnComputeDone(DoneOf(job), kNow);
@@ -270,6 +273,7 @@ TEST(StageCore, SurvivesHostileNumbersInEveryField) {
   }
   EXPECT_GT(refused, 1000U);
   EXPECT_GT(committed, 1000U) << "the storm must reach the inside";
+  EXPECT_GT(promoted, 500U);
   EXPECT_GT(doubted, 1000U);
 }
 
