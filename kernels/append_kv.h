@@ -2,8 +2,9 @@
 
 // Writes the keys and values of new tokens into their sessions' pages, as f16 (nearest-even).
 //
-// Only the slots of the rows' own positions are written, but for a slice's kept rows. They become
-// visible when the caller moves the session's length; until then a repeated append overwrites them.
+// Only the slots of the rows' own positions are written, and none of a slice's kept rows. They
+// become visible when the caller moves the session's length; until then a repeated append
+// overwrites them.
 
 #include <cstdint>
 #include <span>

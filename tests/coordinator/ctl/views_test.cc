@@ -234,7 +234,9 @@ TEST(Views, JsonIsAKindWithItems) {
         "readBytesPerS": 0,
         "int8OpsPerS": 0,
         "backend": "",
-        "device": ""
+        "device": "",
+        "machine": "",
+        "cpus": []
       },
       "memoryUsedBytes": "0",
       "model": "",
