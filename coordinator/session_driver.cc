@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/log.h"
-#include "base/prefix_chain.h"
 #include "base/version.h"
 #include "coordinator/session_records.h"
 #include "coordinator/transport/node_conversion.h"
@@ -200,8 +199,12 @@ void SessionDriver::Open(const SessionsActions::Open& action) {
   world_.nodes->Open(
       action.to.node, std::move(request), std::min(action.budget, kOpenTimeout),
       [this, key = action.key, stage = action.stage](absl::StatusOr<v1::OpenReply> reply) {
-        absl::StatusOr<OpenResult> result = reply.status();
-        if (reply.ok()) result = OpenResult{.cached_tokens = reply->cached_tokens()};
+        absl::StatusOr<OpenResult> result = OpenResult();
+        if (reply.ok()) {
+          result->cached_tokens = reply->cached_tokens();
+        } else {
+          result = reply.status();
+        }
         world_.loop->Post([this, key, stage, result = std::move(result)] {
           core_.OnOpenReply(key, stage, result, world_.clock->Now());
         });

@@ -16,6 +16,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "base/prefix_chain.h"
 #include "coordinator/event_loop.h"
 #include "coordinator/generate_request.h"
 #include "coordinator/routing/plan.h"

@@ -229,8 +229,8 @@ absl::StatusOr<Route> RouteTable::RouteFor(const std::string& name, const RouteS
 }
 
 absl::StatusOr<Route> RouteTable::RouteAnyway(const std::string& name, const RouteSuspects& avoid,
-                                              Instant now) {
-  return HandOut(name, avoid, true, now, 0);
+                                              Instant now, uint64_t affinity) {
+  return HandOut(name, avoid, true, now, affinity);
 }
 
 RouteTable::Model* RouteTable::ModelOfNode(const NodeId& node, Shard** shard) {

@@ -183,7 +183,7 @@ class RouteTable {
   // The same, but where the suspects leave no choice the route has as few of them as can be, nodes
   // before links: the caller knows for how long a suspicion is worth waiting.
   absl::StatusOr<Route> RouteAnyway(const std::string& model, const RouteSuspects& avoid,
-                                    Instant now);
+                                    Instant now, uint64_t affinity = 0);
   // Why `model` is not ready, as RouteFor says it; OK if it is.
   absl::Status WhyNotReady(const std::string& model, Instant now) const;
 

@@ -100,6 +100,9 @@ void HeadCore::Dispatch(HeadLane& lane, const RoundPlan& plan, Instant now) {
   HeadRound round{.walk = plan.walk, .rows_out = static_cast<int32_t>(plan.rows.size())};
   int32_t token_count = 0;
   for (const RoundRow& row : plan.rows) token_count += row.token_count;
+  // What needs memory comes first: a round is known whole, or not at all.
+  lane.rounds.reserve(lane.rounds.size() + 1);
+  actions_.steps.reserve(actions_.steps.size() + 1);
   StageBundle bundle;
   bundle.rows.reserve(plan.rows.size());
   bundle.tokens.reserve(static_cast<size_t>(token_count));

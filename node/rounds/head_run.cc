@@ -229,7 +229,7 @@ void HeadCore::OnRowFailure(const RowFailure& failure, Instant now) {
     ++stats_.failures_ignored;
     return;
   }
-  if (SendsAgain(it->second, failure, now)) return;
+  if (SendsAgain(it->second, failure, now)) return Advance(now);
   if (Planted(PlantedBug::kPieceFailureRepeats)) return TellAndGoOn(it->second, failure, now);
   End(it, failure.status.ok()
               ? Fail(FailureKind::kUncertain, failure.key.attempt, "a step failed without a reason")

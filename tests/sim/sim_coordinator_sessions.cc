@@ -270,9 +270,11 @@ void SimCoordinator::Open(const SessionsActions::Open& action) {
        to = action.to.node](const absl::StatusOr<OpenReply>& reply) {
         context().trace.Add(TraceKind::kOpenReply, number(), key.session.value(),
                             static_cast<uint64_t>(reply.status().code()));
-        absl::StatusOr<OpenResult> result = Blame(reply.status(), to);
+        absl::StatusOr<OpenResult> result = OpenResult();
         if (reply.ok()) {
-          result = OpenResult{.cached_tokens = static_cast<uint32_t>(reply->cached_tokens)};
+          result->cached_tokens = static_cast<uint32_t>(reply->cached_tokens);
+        } else {
+          result = Blame(reply.status(), to);
         }
         sessions_->OnOpenReply(key, stage, result, Now());
       });

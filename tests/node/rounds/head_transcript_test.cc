@@ -71,12 +71,16 @@ class Transcript {
                      FailureKind::kNone, now_);
     } else if (command.name == "halt") {
       head_->Halt(MakeFailure(FailureKind::kWorkerDeath, "the node goes away"), now_);
+    } else if (command.name == "drain") {
+      const auto limit = absl::Milliseconds(static_cast<int64_t>(command.Number("ms")));
+      head_->Drain(MakeFailure(FailureKind::kWorkerDeath, "the node had to go"), now_ + limit,
+                   now_);
     } else if (command.name == "tick") {
       now_ = now_ + absl::Milliseconds(static_cast<int64_t>(command.Number("ms")));
       head_->OnTick(now_);
     } else if (command.name == "state") {
       const Instant wake = head_->NextWake();
-      out = absl::StrCat("running=", head_->attempts_running(), " wake=",
+      out = absl::StrCat("running=", head_->attempts_running(), Queued(), " wake=",
                          wake == Instant::InfiniteFuture()
                              ? "never"
                              : absl::StrCat("in ", absl::FormatDuration(wake - now_)),
@@ -100,10 +104,17 @@ class Transcript {
                     .piece_tokens_idle = static_cast<int32_t>(command.Number("idle", 16)),
                     .attempts_max = command.Number("attempts", 4),
                     .queue_max = command.Number("queue", 2),
-                    .tenant_queue_max = command.Number("tenant_queue", 2)});
+                    .tenant_queue_max = command.Number("tenant_queue", 2),
+                    .tenant_running_max = command.Number("tenant_running", 0)});
     stage_count_ = command.Number("stages", 3);
     rounds_in_flight_ = command.Number("m", 2);
     return "ok";
+  }
+
+  std::string Queued() const {
+    return absl::StrCat(
+        head_->attempts_queued() > 0 ? absl::StrCat(" queued=", head_->attempts_queued()) : "",
+        head_->drained() ? " drained" : "");
   }
 
   static StepKey KeyOf(const Command& command) {
@@ -235,6 +246,7 @@ TEST(HeadTranscript, Interleave) { RunHead("interleave"); }
 TEST(HeadTranscript, Timeouts) { RunHead("timeouts"); }
 TEST(HeadTranscript, Failures) { RunHead("failures"); }
 TEST(HeadTranscript, Overtaken) { RunHead("overtaken"); }
+TEST(HeadTranscript, Queue) { RunHead("queue"); }
 
 }  // namespace
 }  // namespace shardline

@@ -49,25 +49,26 @@ TEST(StepLedger, ACopyOfAStepInFlightIsToldSo) {
   EXPECT_TRUE(ledger.InFlight(StepIndex(0)));
 }
 
-TEST(StepLedger, RunsAheadByTwoSteps) {
+TEST(StepLedger, RunsAheadByFourSteps) {
   StepLedger ledger = Ledger();
-  ledger.Begin(StepIndex(0), 5);
-  EXPECT_EQ(*ledger.Judge(StepIndex(1), 6, std::nullopt), StepVerdict::kRun);
-  ledger.Begin(StepIndex(1), 6);
-  EXPECT_THAT(ledger.Judge(StepIndex(2), 7, std::nullopt),
+  for (uint64_t step = 0; step < 4; ++step) {
+    EXPECT_EQ(*ledger.Judge(StepIndex(step), 5 + step, std::nullopt), StepVerdict::kRun);
+    ledger.Begin(StepIndex(step), 5 + step);
+  }
+  EXPECT_THAT(ledger.Judge(StepIndex(4), 9, std::nullopt),
               StatusHas(absl::StatusCode::kAborted, HasSubstr("runs ahead")));
   ledger.Commit(StepIndex(0), {});
-  EXPECT_EQ(*ledger.Judge(StepIndex(2), 7, std::nullopt), StepVerdict::kRun);
+  EXPECT_EQ(*ledger.Judge(StepIndex(4), 9, std::nullopt), StepVerdict::kRun);
 }
 
-TEST(StepLedger, KeepsTheLastTwoOutputs) {
+TEST(StepLedger, KeepsTheLastFourOutputs) {
   StepLedger ledger = Ledger();
-  for (uint64_t step = 0; step < 3; ++step) Apply(ledger, step, 10 + step);
+  for (uint64_t step = 0; step < 5; ++step) Apply(ledger, step, 10 + step);
   EXPECT_THAT(ledger.Judge(StepIndex(0), 10, std::nullopt), FailsWith(FailureKind::kUncertain));
-  EXPECT_EQ(*ledger.Judge(StepIndex(1), 11, std::nullopt), StepVerdict::kReplay);
-  EXPECT_EQ(*ledger.Judge(StepIndex(2), 12, std::nullopt), StepVerdict::kReplay);
-  EXPECT_EQ(ledger.OutputOf(StepIndex(1)).position, 1);
-  EXPECT_EQ(ledger.OutputOf(StepIndex(2)).position, 2);
+  for (uint64_t step = 1; step < 5; ++step) {
+    EXPECT_EQ(*ledger.Judge(StepIndex(step), 10 + step, std::nullopt), StepVerdict::kReplay);
+    EXPECT_EQ(ledger.OutputOf(StepIndex(step)).position, static_cast<int32_t>(step));
+  }
   EXPECT_EQ(ledger.first_retained(), StepIndex(1));
 }
 
