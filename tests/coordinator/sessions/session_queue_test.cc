@@ -146,7 +146,14 @@ TEST(SessionQueue, WaitingSpendsNoAttempts) {
   for (int i = 0; i < 6; ++i) ring.Pass(1000);  // Tried six times for nothing.
   EXPECT_GT(ring.core().List(At(ring.ms())).at(1).attempts, 3U);
   ring.EndRun(1);
-  EXPECT_TRUE(ring.running().contains(RequestId(2)));
+  ASSERT_TRUE(ring.running().contains(RequestId(2)));
+  // Nor has it lost any of those that are for failures.
+  const AttemptKey key = ring.running().at(RequestId(2));
+  ring.core().OnRunFailed(key, MakeFailure(FailureKind::kCacheMiss, "gone"), At(ring.ms()));
+  ring.Settle();
+  ring.Pass(500);
+  EXPECT_TRUE(ring.ended().find(RequestId(2)) == ring.ended().end());
+  EXPECT_GT(ring.running().at(RequestId(2)).epoch, key.epoch);
 }
 
 TEST(SessionQueue, NothingIsOpenedAndNothingGrantedWhileOthersAreFirst) {
