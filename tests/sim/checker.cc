@@ -50,7 +50,20 @@ std::string_view SometimesName(Sometimes what) {
       "forged message refused",
       "floor raised",
       "link found silent",
-      "attempt ended as unlisted"};
+      "attempt ended as unlisted",
+      "prefix found",
+      "prefix found in part",
+      "cached page evicted",
+      "page shared by two",
+      "draft accepted",
+      "draft rejected",
+      "announced bundle came",
+      "another bundle came",
+      "two rounds in flight",
+      "rows of several in a round",
+      "attempt queued at a head",
+      "session waited for room",
+      "halt with queued attempts"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -226,7 +239,7 @@ void Checker::CheckQuiet() {
   }
   for (const std::unique_ptr<SimNode>& node : cluster_->nodes) {
     const StageCore* stage = node->stage();
-    if (stage != nullptr) OnStageGone(stage->stats());
+    if (stage != nullptr) OnStageGone(*stage);
     if (stage != nullptr && stage->kv().pages_held() != 0) {
       Fail(17, absl::StrCat(node->id().value(), " holds ", stage->kv().pages_held(),
                             " pages when all is over"));

@@ -1,6 +1,6 @@
 #include "tests/sim/sim_device.h"
 
-#include <array>
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/version.h"
+#include "tests/sim/checker.h"
 #include "tests/sim/hash_model.h"
 
 namespace shardline::sim {
@@ -100,7 +101,9 @@ void SimDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
                                          : static_cast<uint32_t>(job.hidden->floats()[row]);
       for (int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
         const int32_t page = slice.pages[static_cast<size_t>(position / kPageTokens)];
-        if (i >= slice.kept_rows) Cells(layer, page)[position % kPageTokens] = h;
+        uint32_t& cell = Cells(layer, page)[position % kPageTokens];
+        if (i >= slice.kept_rows) cell = h;  // Else it is shared, and holds the same already.
+        if (cell != h) owner_->context().checker->OnOtherCell(slice.key, position);
         h = MixCell(static_cast<uint32_t>(layer), h);
         for (int32_t first = 0; first <= position; first += kPageTokens) {
           const uint32_t* cells =
@@ -124,16 +127,22 @@ void SimDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
 
 void SimDevice::RunFinish(const ComputeJob& job, ComputeDone& done) {
   for (const SampleTarget& target : job.samples) {
-    const float value = job.hidden->floats()[static_cast<size_t>(target.row)];
-    std::array<float, kVocabSize> logits;
-    if (value == value) {
-      FillLogits(static_cast<uint32_t>(value), logits);
-    } else {
-      logits.fill(value);
+    const size_t rows = 1 + target.drafts.size();
+    std::vector<float> logits(rows * kVocabSize);
+    for (size_t i = 0; i < rows; ++i) {
+      const float value = job.hidden->floats()[static_cast<size_t>(target.row) + i];
+      const std::span<float> row = std::span(logits).subspan(i * kVocabSize, kVocabSize);
+      if (value == value) {
+        FillLogits(static_cast<uint32_t>(value), row);
+      } else {
+        std::fill(row.begin(), row.end(), value);
+      }
     }
-    auto token = target.sampler->Sample(logits, target.index);
-    done.samples.push_back({.key = target.key, .status = token.status()});
-    if (token.ok()) done.samples.back().tokens.push_back(*std::move(token));
+    DrawnTokens drawn = target.sampler->SampleInTurn(logits, target.drafts, target.index);
+    done.samples.push_back({.key = target.key,
+                            .status = std::move(drawn.status),
+                            .tokens = std::move(drawn.tokens),
+                            .finished = drawn.finished});
   }
   if (misshapen_ > 0) {
     --misshapen_;
