@@ -329,8 +329,10 @@ void SessionCore::CloseStages(FailureKind kind) {
   if (std::exchange(closed_, true)) return;
   if (run_out_) shared_.actions->cancel_run.push_back({.key = *key_});
   if (!opens_sent_) return;
-  // Who was let in by turn and refused wakes nobody: its turn would come again at once, for ever.
-  const bool frees = ran_ || !shared_.queue->Tries(request_.request);
+  // Who was let in by turn and refused, by a stage or by its head, wakes nobody: its turn would
+  // come again at once, for ever.
+  const bool is_full = kind == FailureKind::kOverloaded || kind == FailureKind::kKvExhausted;
+  const bool frees = ran_ ? !is_full : !shared_.queue->Tries(request_.request);
   // Also where the open was refused or is still on its way: the fence is the tombstone.
   for (size_t i = 0; i < route_.stages.size(); ++i) {
     if (Planted(PlantedBug::kFanOutStopsAtSilentStage) && !opened_[i]) break;

@@ -243,8 +243,10 @@ void Checker::OnJobTaken(const SimNode& node, const ComputeJob& job, const Compu
     }
     if (!applied && node.stage()->kv().PagesOf(slice.key.attempt) > 0 && !good) {
       if (Arrived* step = opened->second.At(slice.key.step)) step->failed = true;
-      // Whatever was prepared on top of it is not what it was prepared for.
-      std::erase_if(plans_staged_, [&](const auto& p) { return p.first == node.number(); });
+      // Whatever was prepared while it ran goes with it, unless it was built on an older failure.
+      if (slice.key.step.value() == opened->second.step_next) {
+        std::erase_if(plans_staged_, [&](const auto& plan) { return plan.first == node.number(); });
+      }
     }
     if (!applied) continue;
     opened->second.step_next = slice.key.step.value() + 1;
