@@ -140,13 +140,16 @@ void SessionCore::Queue(Instant now) {
     queue.OnRefused(request_.request, now);
     return;
   }
+  // By a head that names no stage, after all of them had room: as much a refusal as theirs.
+  const bool is_refused =
+      opens_sent_ && RestartRuleOf(FailureKindOf(failure_)) == RestartRule::kLater;
   const absl::Status entered =
       queue.Enter({.request = request_.request,
                    .line = model(),
                    .tenant = request_.identity.tenant,
                    .tokens = uint64_t{request_.prompt_tokens} + request_.new_tokens_max,
                    .ahead = started_sent_,
-                   .refused = !full_.empty()},
+                   .refused = !full_.empty() || is_refused},
                   now);
   if (entered.ok()) return;
   if (failure_.ok()) {

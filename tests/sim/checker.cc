@@ -50,7 +50,20 @@ std::string_view SometimesName(Sometimes what) {
       "forged message refused",
       "floor raised",
       "link found silent",
-      "attempt ended as unlisted"};
+      "attempt ended as unlisted",
+      "prefix found",
+      "prefix found in part",
+      "cached page evicted",
+      "page shared by two",
+      "draft accepted",
+      "draft rejected",
+      "announced bundle came",
+      "another bundle came",
+      "two rounds in flight",
+      "rows of several in a round",
+      "attempt queued at a head",
+      "session waited for room",
+      "halt with queued attempts"};
   return kNames[static_cast<size_t>(what)];
 }
 
@@ -185,16 +198,17 @@ void Checker::OnClientEnd(const SimClient& client, const ClientWords& words) {
 }
 
 std::optional<AttemptRecord> Checker::OutcomeOf(SessionId session) {
-  constexpr uint64_t kEpochsMax = 40;  // More than any session of a schedule is granted.
-  for (uint64_t epoch = 1; epoch <= kEpochsMax; ++epoch) {
-    const auto record = store_->FindAttempt({session, Epoch(epoch)});
-    if (!record.ok() || !*record) return std::nullopt;
-    const AttemptState state = (*record)->state;
-    const auto next = store_->FindAttempt({session, Epoch(epoch + 1)});
-    const bool is_last = !next.ok() || !*next;
-    if (is_last && state != AttemptState::kOpen && state != AttemptState::kFenced) return **record;
+  // Of the last one granted: whose write was not heard of is known to the store alone.
+  const auto known = current_.find(session);
+  std::optional<AttemptRecord> last;
+  for (Epoch epoch = known == current_.end() ? Epoch(1) : known->second;; epoch = epoch.Next()) {
+    const auto record = store_->FindAttempt({session, epoch});
+    if (!record.ok() || !*record) break;
+    last = **record;
   }
-  return std::nullopt;
+  const bool is_over =
+      last && last->state != AttemptState::kOpen && last->state != AttemptState::kFenced;
+  return is_over ? last : std::nullopt;
 }
 
 void Checker::CheckAll() {
@@ -226,7 +240,7 @@ void Checker::CheckQuiet() {
   }
   for (const std::unique_ptr<SimNode>& node : cluster_->nodes) {
     const StageCore* stage = node->stage();
-    if (stage != nullptr) OnStageGone(stage->stats());
+    if (stage != nullptr) OnStageGone(*stage);
     if (stage != nullptr && stage->kv().pages_held() != 0) {
       Fail(17, absl::StrCat(node->id().value(), " holds ", stage->kv().pages_held(),
                             " pages when all is over"));

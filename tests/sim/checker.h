@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "coordinator/membership/node_facts.h"
 #include "coordinator/sessions/session_words.h"
 #include "coordinator/store/store.h"
+#include "node/rounds/head_options.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_core.h"
 #include "tests/sim/sim_cluster.h"
@@ -63,6 +65,19 @@ enum class Sometimes : uint8_t {
   kFloorRaised,
   kLinkSilent,
   kUnlistedEnded,
+  kPrefixHit,
+  kPrefixPartlyHit,
+  kPrefixEvicted,
+  kPageShared,
+  kDraftAccepted,
+  kDraftRejected,
+  kPlanPromoted,
+  kPlanDisplaced,
+  kRoundsInFlight,
+  kRowsOfSeveral,
+  kQueuedAtHead,
+  kWaitedForRoom,
+  kHaltWithQueued,
   kCount,
 };
 std::string_view SometimesName(Sometimes what);
@@ -112,7 +127,7 @@ class Checker {
 
   // Nodes.
   // A stage ends, with its shard's life or its process.
-  void OnStageGone(const StageStats& stats);
+  void OnStageGone(const StageCore& stage);
   void OnNodeDied(int node);
   void OnShardLife(int node, Incarnation incarnation);
   void OnOpenAnswered(const SimNode& node, const OpenAttempt& open, const absl::Status& answer);
@@ -131,6 +146,18 @@ class Checker {
   void OnResumeAnswered(const SimNode& node, const std::vector<InspectStatus>& statuses,
                         const StageStats& before);
   void OnForward(const SimNode& node, const Forward& forward);
+
+  // Rounds: checker_rounds.cc.
+  void OnRunAccepted(const SimNode& node, const AttemptKey& key, int32_t in_flight);
+  // Before they are carried out.
+  void OnHeadActions(const SimNode& node, const HeadActions& actions);
+  // The shard's life is over, and everybody was told.
+  void OnHalted(const SimNode& node);
+  // A row computed again would leave something else in the page that it shares.
+  void OnOtherCell(const StepKey& step, int32_t position);
+  // The rows that `from` announced were prepared, or not; and its next bundle came.
+  void OnPlanTaken(const SimNode& node, const StagePeer& from, bool is_staged);
+  void OnBundleDispatched(const SimNode& node, const StagePeer& from, bool is_promoted);
 
   // Something that is open at the node, for who would forge a message to it.
   struct Target {
@@ -183,7 +210,7 @@ class Checker {
     Instant reclaim;                 // By the node's clock.
     uint64_t step_next = 0;          // Steps applied are 0 to step_next - 1.
     int32_t length = 0;              // Tokens of those.
-    std::array<Arrived, 4> arrived;  // By step, the last ones.
+    std::array<Arrived, 8> arrived;  // By step, the last ones.
 
     // Null for a step so old that nothing is remembered of it.
     Arrived* At(StepIndex step) {
@@ -205,7 +232,11 @@ class Checker {
   };
   using NodeAttempt = std::pair<int, AttemptKey>;
 
+  // Earlier attempts of the session in this term that found no room.
+  int FullAttempts(const AttemptKey& key, Term term) const;
   void CheckNode(const SimNode& node);
+  void CountPrefix(const SimNode& node, const OpenAttempt& open);
+  void CheckPages(const SimNode& node, const JobSlice& slice);
   void CheckFannedOut(const AttemptKey& key, const Attempt& attempt);
 
   // What stands in the ledger for the session, if that is over.
@@ -224,7 +255,9 @@ class Checker {
   int takeovers_ = 0;
   absl::flat_hash_map<std::pair<int, SessionId>, Watermark> watermarks_;
   std::map<NodeAttempt, Opened> opened_;
-  std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.
+  std::map<NodeAttempt, int32_t> running_;            // At heads: rounds in flight of their lanes.
+  std::set<std::pair<int, StagePeer>> plans_staged_;  // By node and who announced them.
+  std::map<std::pair<int, NodeId>, Life> lives_;      // By coordinator and node.
   bool node_died_ = false;
   bool attacks_ = false;
   std::optional<uint64_t> came_again_;  // Copies in flight before a failed step came again.

@@ -28,7 +28,8 @@ uint64_t DigestOf(const ComputeJob& job, size_t slice) {
 
 }  // namespace
 
-void Checker::OnStageGone(const StageStats& stats) {
+void Checker::OnStageGone(const StageCore& stage) {
+  const StageStats& stats = stage.stats();
   const auto add = [this](Sometimes what, uint64_t count) {
     counts_[static_cast<size_t>(what)] += count;
   };
@@ -40,14 +41,19 @@ void Checker::OnStageGone(const StageStats& stats) {
   add(Sometimes::kResumed, stats.attempts_resumed);
   add(Sometimes::kResumeRefused, stats.attempts_in_doubt - stats.attempts_resumed);
   add(Sometimes::kUnlistedEnded, stats.attempts_unlisted);
+  add(Sometimes::kPrefixEvicted, stage.kv().prefix_stats().evictions);
+  add(Sometimes::kPlanPromoted, stats.plans_promoted);
+  add(Sometimes::kPlanDisplaced, stats.plans_displaced);
 }
 
 void Checker::OnNodeDied(int node) {
   node_died_ = true;
-  std::erase_if(opened_, [node](const auto& entry) { return entry.first.first == node; });
+  OnShardLife(node, Incarnation());
 }
 
 void Checker::OnShardLife(int node, Incarnation) {
+  std::erase_if(running_, [node](const auto& entry) { return entry.first.first == node; });
+  std::erase_if(plans_staged_, [node](const auto& entry) { return entry.first == node; });
   std::erase_if(opened_, [node](const auto& entry) { return entry.first.first == node; });
 }
 
@@ -79,6 +85,7 @@ void Checker::OnOpenAnswered(const SimNode& node, const OpenAttempt& open,
   }
   const auto [it, is_new] = opened_.try_emplace({node.number(), key});
   if (is_new) it->second.open = open;
+  if (is_new) CountPrefix(node, open);
   if (is_new) it->second.reclaim = node.Now() + open.budget + StageOptions().reclaim_grace;
 }
 
@@ -184,15 +191,21 @@ void Checker::OnJobGiven(const SimNode& node, const ComputeJob& job) {
       return;
     }
     Opened& open = opened->second;
-    if (slice.key.step.value() != open.step_next || slice.position != open.length) {
-      Fail(12, absl::StrCat(where(), " begins at position ", slice.position, ", but step ",
-                            open.step_next, " at position ", open.length, " is next"));
-    }
-    if (node.stage()->kv().LengthOf(key) != open.length) {
-      Fail(13, absl::StrCat(where(), ": ", node.stage()->kv().LengthOf(key), " rows are visible, ",
-                            open.length, " were computed"));
-    }
+    // A first step may begin behind pages that were found, and one behind wrong drafts takes back.
+    const bool is_first = slice.key.step.value() == 0 && slice.position % kPageTokens == 0 &&
+                          slice.position <= node.stage()->kv().CachedTokensOf(key);
+    if (is_first) open.length = slice.position;
     Arrived* const known = open.At(slice.key.step);
+    const int32_t length = open.length - (known == nullptr ? 0 : known->row.rejected);
+    if (slice.key.step.value() != open.step_next || slice.position != length) {
+      Fail(12, absl::StrCat(where(), " begins at position ", slice.position, ", but step ",
+                            open.step_next, " at position ", length, " is next"));
+    }
+    if (node.stage()->kv().LengthOf(key) != length) {
+      Fail(13, absl::StrCat(where(), ": ", node.stage()->kv().LengthOf(key), " rows are visible, ",
+                            length, " were computed"));
+    }
+    CheckPages(node, slice);
     if (known == nullptr) continue;
     Arrived& arrived = *known;
     const uint64_t digest = DigestOf(job, i);
@@ -230,6 +243,10 @@ void Checker::OnJobTaken(const SimNode& node, const ComputeJob& job, const Compu
     }
     if (!applied && node.stage()->kv().PagesOf(slice.key.attempt) > 0 && !good) {
       if (Arrived* step = opened->second.At(slice.key.step)) step->failed = true;
+      // Whatever was prepared while it ran goes with it, unless it was built on an older failure.
+      if (slice.key.step.value() == opened->second.step_next) {
+        std::erase_if(plans_staged_, [&](const auto& plan) { return plan.first == node.number(); });
+      }
     }
     if (!applied) continue;
     opened->second.step_next = slice.key.step.value() + 1;

@@ -25,7 +25,8 @@ constexpr std::array<std::string_view, static_cast<size_t>(FaultKind::kCount)> k
     "repeat-frames", "reorder",     "misroute",
     "crash",         "zombie",      "pause-coordinator",
     "disk-full",     "disk-error",  "disk-unheard",
-    "disk-slow",     "cancel",      "forge"};
+    "disk-slow",     "cancel",      "forge",
+    "drain"};
 
 using Words = std::map<std::string, int64_t>;
 
@@ -93,12 +94,20 @@ std::string Scenario::ToString() const {
   add("pages", kv_pages, plain.kv_pages);
   add("chunk", chunk_tokens_max, plain.chunk_tokens_max);
   add("ppm", clock_ppm, plain.clock_ppm);
+  add("in-flight", rounds_in_flight, plain.rounds_in_flight);
+  add("cache", prefix_cache ? 1 : 0, 1);
+  add("drafts", drafts ? 1 : 0, 0);
+  add("slots", head_slots, plain.head_slots);
+  add("queue", head_queue, plain.head_queue);
+  add("waiting", waiting_max, plain.waiting_max);
   for (const SessionSpec& session : sessions) {
     absl::StrAppend(&text, "; session at=", session.at, " seed=", session.seed,
                     " prompt=", session.prompt_tokens, " tokens=", session.new_tokens,
                     " budget=", Milliseconds(session.budget));
     add("key", session.key, 0);
     add("poison", session.poison ? 1 : 0, 0);
+    add("shared", session.shared_tokens, 0);
+    add("tenant", session.tenant, 0);
   }
   for (const Fault& fault : faults) {
     absl::StrAppend(&text, "; at=", fault.at, " ", std::string(FaultKindName(fault.kind)),
@@ -129,6 +138,13 @@ absl::StatusOr<Scenario> Scenario::Parse(std::string_view text) {
       scenario.resume_ms = static_cast<int>(Take(words, "resume", 1000));
       scenario.capabilities = Take(words, "capabilities", 1) != 0;
       scenario.linger = Take(words, "linger", 0) != 0;
+      scenario.rounds_in_flight = static_cast<int>(Take(words, "in-flight", 0));
+      scenario.prefix_cache = Take(words, "cache", 1) != 0;
+      scenario.drafts = Take(words, "drafts", 0) != 0;
+      scenario.head_slots = static_cast<int>(Take(words, "slots", 64));
+      scenario.head_queue = static_cast<int>(Take(words, "queue", 256));
+      scenario.waiting_max = static_cast<int>(Take(words, "waiting", 256));
+      if (scenario.head_slots < 1) return Bad(statement, "slots: at least 1");
       if (scenario.stages < 1 || scenario.stages > kStagesMax || scenario.replicas < 1 ||
           scenario.stages * scenario.replicas > scenario.nodes) {
         return Bad(statement, "stages: 1 to 4, and not more than there are nodes");
@@ -143,6 +159,8 @@ absl::StatusOr<Scenario> Scenario::Parse(std::string_view text) {
       session.budget = Take(words, "budget", 5000) * kMillisecond;
       session.key = static_cast<uint32_t>(Take(words, "key", 0));
       session.poison = Take(words, "poison", 0) != 0;
+      session.shared_tokens = static_cast<int>(Take(words, "shared", 0));
+      session.tenant = static_cast<uint32_t>(Take(words, "tenant", 0));
       scenario.sessions.push_back(session);
     } else {
       const auto name = std::find(kFaultNames.begin(), kFaultNames.end(), verb);

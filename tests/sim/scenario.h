@@ -49,6 +49,7 @@ enum class FaultKind : uint8_t {
   kDiskSlow,     // Writes take `amount` ms longer, for `for`.
   kCancel,       // Client `node` hangs up.
   kForge,        // A stranger sends `node` a message of kind `amount`: see SimNode::TakeForged.
+  kDrain,        // The head of `node` takes nobody new; the process goes after `for`.
   kCount,
 };
 std::string_view FaultKindName(FaultKind kind);
@@ -73,8 +74,10 @@ struct SessionSpec {
   int prompt_tokens = 1;
   int new_tokens = 1;
   SimTime budget = 5 * kSecond;
-  uint32_t key = 0;     // 0: none. Sessions of one key and seed are one request.
-  bool poison = false;  // It kills every node that computes its second step.
+  uint32_t key = 0;       // 0: none. Sessions of one key and seed are one request.
+  bool poison = false;    // It kills every node that computes its second step.
+  int shared_tokens = 0;  // The first ones of the prompt are those of every such session.
+  uint32_t tenant = 0;
 
   friend bool operator==(const SessionSpec&, const SessionSpec&) = default;
 };
@@ -89,7 +92,13 @@ struct Scenario {
   bool linger = false;       // Faults stay on after the last session has ended.
   int kv_pages = 16;
   int chunk_tokens_max = 8;
-  int clock_ppm = 0;  // The nodes' clocks differ by up to this.
+  int clock_ppm = 0;         // The nodes' clocks differ by up to this.
+  int rounds_in_flight = 0;  // Of every route; 0: as the cost model has it.
+  bool prefix_cache = true;
+  bool drafts = false;
+  int head_slots = 64;    // Attempts that a head runs at once,
+  int head_queue = 256;   // and those that wait there.
+  int waiting_max = 256;  // Sessions that wait at the coordinator.
   std::vector<SessionSpec> sessions;
   std::vector<Fault> faults;
 

@@ -79,6 +79,9 @@ Fault DrawFault(Rng& rng, FaultKind kind, const Scenario& scenario) {
     case FaultKind::kDiskSlow:
       fault.amount = rng.Chance(500) ? 30 : 800;
       break;
+    case FaultKind::kDrain:
+      fault.length = rng.Between(0, 300) * kMillisecond;
+      break;
     case FaultKind::kRebirth:
     case FaultKind::kDiskError:
     case FaultKind::kDiskUnheard:
@@ -104,10 +107,19 @@ Scenario DrawScenario(uint64_t seed) {
   scenario.resume_ms = rng.Chance(200) ? 0 : 1000;
   scenario.capabilities = !rng.Chance(200);
   scenario.linger = rng.Chance(150);
-  scenario.kv_pages = rng.Chance(200) ? 3 : 16;
+  // A few long prompts that begin alike, or several short ones.
+  const bool is_long = rng.Chance(250);
+  const bool is_crowd = rng.Chance(250);
+  scenario.kv_pages = rng.Chance(200) ? 3 : rng.Chance(250) ? 6 : 16;
+  scenario.rounds_in_flight = rng.Chance(600) ? static_cast<int>(rng.Between(1, 4)) : 0;
+  scenario.prefix_cache = !rng.Chance(200);
+  scenario.drafts = rng.Chance(500);
+  if (rng.Chance(is_crowd ? 500 : 100)) scenario.head_slots = static_cast<int>(rng.Between(1, 2));
+  if (rng.Chance(is_crowd ? 300 : 100)) scenario.head_queue = static_cast<int>(rng.Between(0, 2));
+  if (rng.Chance(100)) scenario.waiting_max = static_cast<int>(rng.Between(0, 1));
   scenario.chunk_tokens_max = rng.Chance(500) ? 2 : 8;
   scenario.clock_ppm = rng.Chance(300) ? 500 : 0;
-  const int64_t sessions = rng.Between(1, 3);
+  const int64_t sessions = is_crowd ? rng.Between(4, 7) : rng.Between(1, 3);
   for (int64_t i = 0; i < sessions; ++i) {
     SessionSpec session;
     session.at = static_cast<uint64_t>(rng.Between(kStartEvents, kBusyEvents));
@@ -117,6 +129,13 @@ Scenario DrawScenario(uint64_t seed) {
     session.budget = rng.Chance(150) ? rng.Between(2, 200) * kMillisecond
                                      : rng.Between(500, 4000) * kMillisecond;
     session.key = rng.Chance(300) ? 1 : 0;
+    if (is_crowd) session.at = kStartEvents + rng.Below(40);
+    if (is_long) {
+      static constexpr int kShared[] = {0, 8, 16, 19, 33};
+      session.prompt_tokens = static_cast<int>(rng.Between(14, 40));
+      session.shared_tokens = kShared[rng.Below(std::size(kShared))];
+    }
+    if (session.key == 0) session.tenant = static_cast<uint32_t>(rng.Below(2));
     session.poison = rng.Chance(10);
     scenario.sessions.push_back(session);
   }

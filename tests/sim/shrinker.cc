@@ -41,11 +41,18 @@ Scenario Shrink(const Scenario& scenario, int invariant) {
   Try(small, invariant, [](Scenario& s) { s.clock_ppm = 0; });
   Try(small, invariant, [](Scenario& s) { s.kv_pages = 16; });
   Try(small, invariant, [](Scenario& s) { s.chunk_tokens_max = 8; });
+  Try(small, invariant, [](Scenario& s) { s.rounds_in_flight = 0; });
+  Try(small, invariant, [](Scenario& s) { s.prefix_cache = false; });
+  Try(small, invariant, [](Scenario& s) { s.drafts = false; });
+  Try(small, invariant, [](Scenario& s) { s.head_slots = Scenario().head_slots; });
+  Try(small, invariant, [](Scenario& s) { s.head_queue = Scenario().head_queue; });
+  Try(small, invariant, [](Scenario& s) { s.waiting_max = Scenario().waiting_max; });
   Try(small, invariant, [](Scenario& s) { s.nodes = s.stages * s.replicas; });
   for (size_t i = 0; i < small.sessions.size(); ++i) {
     Try(small, invariant, [i](Scenario& s) { s.sessions[i].key = 0; });
     Try(small, invariant, [i](Scenario& s) { s.sessions[i].new_tokens = 1; });
     Try(small, invariant, [i](Scenario& s) { s.sessions[i].prompt_tokens = 1; });
+    Try(small, invariant, [i](Scenario& s) { s.sessions[i].tenant = 0; });
   }
   for (size_t i = 0; i < small.faults.size(); ++i) {
     while (small.faults[i].length > 10 * kMillisecond && Try(small, invariant, [i](Scenario& s) {

@@ -11,13 +11,16 @@
 namespace shardline::sim {
 namespace {
 
+constexpr uint64_t kSharedText = 77;        // The seed of what prompts share.
 constexpr SimTime kPatience = 1 * kSecond;  // Past its deadline.
 
 std::vector<int32_t> PromptOf(const SessionSpec& spec) {
   Rng rng(spec.seed);
+  Rng shared(kSharedText);
   std::vector<int32_t> prompt;
   for (int i = 0; i < spec.prompt_tokens; ++i) {
-    prompt.push_back(static_cast<int32_t>(rng.Below(kVocabSize)));
+    Rng& text = i < spec.shared_tokens ? shared : rng;
+    prompt.push_back(static_cast<int32_t>(text.Below(kVocabSize)));
   }
   return prompt;
 }
@@ -70,7 +73,8 @@ void SimClient::Dial() {
                          .budget = absl::Nanoseconds(std::max(left, kMillisecond)),
                          .tokens_held = tokens_,
                          .digest = spec_.seed * 1000 + static_cast<uint64_t>(spec_.new_tokens),
-                         .poisonous = spec_.poison};
+                         .poisonous = spec_.poison,
+                         .tenant = spec_.tenant == 0 ? "t" : "u"};
   if (spec_.key != 0) words.key = absl::StrCat("key-", spec_.key);
   if (attempt_) words.session = attempt_->session;
   cluster_->network.Send(stream, 0, [this, coordinator, stream, words = std::move(words)] {

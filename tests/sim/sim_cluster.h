@@ -80,6 +80,7 @@ struct GenerateWords {
   std::vector<int32_t> tokens_held;
   uint64_t digest = 0;
   bool poisonous = false;
+  std::string tenant = "t";
 };
 
 // What a client hears; exactly one of `started`, a token and `ended`.

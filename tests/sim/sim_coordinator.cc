@@ -233,6 +233,7 @@ void SimCoordinator::AfterEvent() {
   while (CarryOutMembership() || CarryOutSessions() || CarryOutRoutes()) {
   }
   WakeAt(std::min({membership_->NextWake(), routes_->NextWake(), sessions_->NextWake()}));
+  if (sessions_->queue().waiting() > 0) context().checker->Count(Sometimes::kWaitedForRoom);
   context().checker->OnCoordinatorEvent(*this);
 }
 

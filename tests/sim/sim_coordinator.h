@@ -39,6 +39,8 @@ struct SimCoordinatorOptions {
   int32_t kv_pages = 16;
   std::vector<PlannedShard> shards;  // Of the first plan.
   int32_t replicas = 1;
+  int rounds_in_flight = 0;  // 0: as the cost model has it.
+  bool prefix_cache = true;
   SessionsOptions sessions;
 };
 
@@ -80,6 +82,7 @@ class SimCoordinator final : public SimProcess {
     GenerateWords words;
     uint64_t probe = 0;  // 0: no probe.
     PlanEpoch probe_plan;
+    PrefixKey root;
   };
 
   void OnWake() override;
@@ -102,6 +105,7 @@ class SimCoordinator final : public SimProcess {
   void Grant(const SessionsActions::Grant& action);
   void Fence(const SessionsActions::Fence& action);
   void Open(const SessionsActions::Open& action);
+  void NamePages(const SessionsActions::Open& action, OpenAttempt& open);
   void StartRun(const SessionsActions::Run& action);
   void Finish(const SessionsActions::Finish& action);
   void End(const SessionsActions::End& action);

@@ -142,7 +142,7 @@ void SimCoordinator::OnGenerate(SimClient* client, Stream* stream, const Generat
                          .prompt_tokens = static_cast<uint32_t>(words.prompt.size()),
                          .new_tokens_max = static_cast<uint32_t>(words.new_tokens_max),
                          .budget = words.budget,
-                         .identity = {.tenant = "t",
+                         .identity = {.tenant = words.tenant,
                                       .key = words.key,
                                       .digest = words.digest,
                                       .session = words.session},
@@ -259,6 +259,7 @@ void SimCoordinator::Open(const SessionsActions::Open& action) {
                       .tokens_max = static_cast<int32_t>(action.tokens_max),
                       .budget = action.budget,
                       .open_seq = action.open_seq};
+  NamePages(action, open);
   open.capability = OpenCapability(keys_[action.to.peer()], open);
   if (action.stage == 0) head_capabilities_[action.key] = open.capability;
   cluster_->network.Call<OpenReply>(
@@ -280,19 +281,44 @@ void SimCoordinator::Open(const SessionsActions::Open& action) {
       });
 }
 
+// The keys of the pages that a stage may have of prompt and delivered tokens.
+void SimCoordinator::NamePages(const SessionsActions::Open& action, OpenAttempt& open) {
+  const auto payload = payloads_.find(action.request);
+  if (!options_.prefix_cache || payload == payloads_.end()) return;
+  const GenerateWords& words = payload->second.words;
+  if (static_cast<int32_t>(action.tokens_max) <= kPageTokens) return;
+  PrefixKey& root = payload->second.root;
+  if (root.empty()) {
+    root = PrefixRoot(open.recipe.model_id, open.recipe.numerics_id, words.tenant);
+  }
+  std::vector<int32_t> tokens = words.prompt;
+  tokens.insert(tokens.end(), action.delivered.begin(), action.delivered.end());
+  const auto pages = PrefixPagesToFind(static_cast<int64_t>(tokens.size()), kPageTokens);
+  tokens.resize(static_cast<size_t>(pages) * kPageTokens);
+  open.prefix_root = root;
+  open.prefix_keys = PrefixChain(root, tokens, kPageTokens);
+}
+
 void SimCoordinator::StartRun(const SessionsActions::Run& action) {
   SimNode* const node = cluster_->NodeNamed(action.head.node);
-  const GenerateWords& words = payloads_.at(action.request).words;
-  RunOrder order = {.run = {.key = action.key,
-                            .prompt = words.prompt,
-                            .delivered = action.delivered,
-                            .new_tokens_max = words.new_tokens_max,
-                            .sampling = words.sampling,
-                            .budget = action.budget},
-                    .term = term_,
-                    .incarnation = action.head.incarnation,
-                    .capability = head_capabilities_[action.key],
-                    .asker = this};
+  const Payload& payload = payloads_.at(action.request);
+  const GenerateWords& words = payload.words;
+  RunOrder order = {
+      .run = {.key = action.key,
+              .prompt = words.prompt,
+              .delivered = action.delivered,
+              .new_tokens_max = words.new_tokens_max,
+              .sampling = words.sampling,
+              .budget = action.budget,
+              .tenant = words.tenant,
+              .cached_tokens = static_cast<int32_t>(action.cached_tokens),
+              .prefix_root = payload.root,
+              .rounds_in_flight = options_.rounds_in_flight > 0 ? options_.rounds_in_flight
+                                                                : action.rounds.in_flight},
+      .term = term_,
+      .incarnation = action.head.incarnation,
+      .capability = head_capabilities_[action.key],
+      .asker = this};
   Stream* const stream = cluster_->network.Dial(this, node);
   runs_[action.key] = stream;
   cluster_->network.OnEnd(stream, 0, [this, stream, key = action.key, to = action.head.node] {

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/version.h"
+#include "tests/sim/checker.h"
 #include "tests/sim/hash_model.h"
 
 namespace shardline::sim {
@@ -101,7 +102,9 @@ void SimDevice::RunLayers(const ComputeJob& job, ComputeDone& done) {
                                          : static_cast<uint32_t>(job.hidden->floats()[row]);
       for (int32_t layer = layers_.begin; layer < layers_.end; ++layer) {
         const int32_t page = slice.pages[static_cast<size_t>(position / kPageTokens)];
-        if (i >= slice.kept_rows) Cells(layer, page)[position % kPageTokens] = h;
+        uint32_t& cell = Cells(layer, page)[position % kPageTokens];
+        if (i >= slice.kept_rows) cell = h;  // Else it is shared, and holds the same already.
+        if (cell != h) owner_->context().checker->OnOtherCell(slice.key, position);
         h = MixCell(static_cast<uint32_t>(layer), h);
         for (int32_t first = 0; first <= position; first += kPageTokens) {
           const uint32_t* cells =

@@ -8,6 +8,16 @@
 #include "tests/sim/sim_world.h"
 
 namespace shardline::sim {
+namespace {
+
+// As an operator does who has drained a node.
+void Replace(SimNode* node) {
+  if (!node->alive() || !node->drains()) return;
+  node->Kill(/*silent=*/false);
+  node->Start();
+}
+
+}  // namespace
 
 SimProcess* SimWorld::End(int number) {
   if (number == kCoordinatorEnd) return cluster_.coordinator();
@@ -37,6 +47,7 @@ void SimWorld::Apply(const Fault& fault) {
     case FaultKind::kDeviceLost:
     case FaultKind::kRebirth:
     case FaultKind::kForge:
+    case FaultKind::kDrain:
       return ApplyToNode(
           fault, cluster_.nodes[static_cast<size_t>(fault.node) % cluster_.nodes.size()].get());
     case FaultKind::kCut:
@@ -80,6 +91,10 @@ void SimWorld::ApplyToNode(const Fault& fault, SimNode* node) {
       return;
     case FaultKind::kForge:
       node->TakeForged(fault.amount);
+      return;
+    case FaultKind::kDrain:
+      node->DrainHead(fault.length);
+      Undo(fault.length + 20 * kMillisecond, [node] { Replace(node); });
       return;
     default:
       break;
@@ -224,6 +239,7 @@ void SimWorld::Heal() {
   if (!cluster_.coordinator()->alive()) cluster_.coordinator()->Start();
   for (const auto& node : cluster_.nodes) {
     node->Resume();
+    if (node->drains()) Replace(node.get());
     if (!node->alive()) node->Start();
     if (node->device() == nullptr) continue;
     node->device()->SetSlowness(1);

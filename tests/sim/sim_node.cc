@@ -17,6 +17,40 @@ constexpr SimTime kWelcomeTimeout = 2 * kSecond;
 constexpr SimTime kJoinPauseMin = 50 * kMillisecond;
 constexpr SimTime kJoinPauseMax = 1 * kSecond;
 
+// Knows what the session will say, and is wrong now and then.
+class Oracle final : public Proposer {
+ public:
+  explicit Oracle(const RunAttempt& run)
+      : prompt_(run.prompt.size()),
+        seed_(run.key.session.value()),
+        tokens_(ReferenceTokens(run.prompt, run.sampling, run.new_tokens_max)) {}
+
+  std::string_view name() const override { return "oracle"; }
+  void Accept(std::span<const int32_t> tokens) override { read_ += tokens.size(); }
+  std::vector<Draft> Propose(size_t count) const override {
+    std::vector<Draft> drafts;
+    for (size_t i = read_ - std::min(prompt_, read_); i < tokens_.size() && drafts.size() < count;
+         ++i) {
+      const bool is_wrong = Rng(seed_ * 1000 + read_ + i).Chance(200);
+      drafts.push_back(
+          {.token = is_wrong ? (tokens_[i] + 1) % kVocabSize : tokens_[i], .chance = 0.9F});
+    }
+    return drafts;
+  }
+
+ private:
+  const size_t prompt_;
+  const uint64_t seed_;
+  const std::vector<int32_t> tokens_;
+  size_t read_ = 0;
+};
+
+std::vector<std::unique_ptr<Proposer>> ProposersFor(const RunAttempt& run) {
+  std::vector<std::unique_ptr<Proposer>> proposers;
+  proposers.push_back(std::make_unique<Oracle>(run));
+  return proposers;
+}
+
 }  // namespace
 
 SimCluster::SimCluster(SimContext* sim) : context(sim), network(sim) {}
@@ -71,8 +105,9 @@ void SimNode::Start() {
 }
 
 void SimNode::Kill(bool silent) {
+  drains_ = false;
   EndLife(silent);
-  if (stage_ != nullptr) context().checker->OnStageGone(stage_->stats());
+  if (stage_ != nullptr) context().checker->OnStageGone(*stage_);
   context().checker->OnNodeDied(number());
   wanted_.reset();
   held_ = false;
@@ -303,12 +338,19 @@ void SimNode::StartLife() {
                    .floor = floor_,
                    .authorise = [this](const OpenAttempt& open) { return Authorise(open); }});
   if (wanted_->is_head) {
-    head_ = std::make_unique<HeadCore>(HeadOptions{.node = options_.id,
-                                                   .layers = wanted_->layers,
-                                                   .vocab_size = kVocabSize,
-                                                   .hidden_dim = kHiddenDim,
-                                                   .context_tokens_max = 64,
-                                                   .chunk_tokens_max = options_.chunk_tokens_max});
+    head_ = std::make_unique<HeadCore>(
+        HeadOptions{.node = options_.id,
+                    .layers = wanted_->layers,
+                    .vocab_size = kVocabSize,
+                    .hidden_dim = kHiddenDim,
+                    .context_tokens_max = 64,
+                    .chunk_tokens_max = options_.chunk_tokens_max,
+                    .piece_tokens_decoding = 2 * options_.chunk_tokens_max,
+                    .piece_tokens_idle = 4 * options_.chunk_tokens_max,
+                    .attempts_max = static_cast<size_t>(options_.head_slots),
+                    .queue_max = static_cast<size_t>(options_.head_queue),
+                    .drafts = options_.drafts,
+                    .proposers = ProposersFor});
   }
   context().checker->OnShardLife(number(), incarnation_);
 }
@@ -319,10 +361,22 @@ absl::Status SimNode::Authorise(const OpenAttempt& open) const {
   return MakeFailure(FailureKind::kUnauthorised, "the capability is not the coordinator's");
 }
 
+void SimNode::DrainHead(SimTime length) {
+  if (!alive()) return;
+  drains_ = true;
+  if (head_ == nullptr) return;
+  head_->Drain(MakeFailure({.kind = FailureKind::kWorkerDeath, .node = options_.id}, "it drains"),
+               Now() + absl::Nanoseconds(length), Now());
+  Drain();
+}
+
 void SimNode::EndLifeOfShard(const std::string& reason) {
   if (stage_ == nullptr) return;
   const absl::Status status =
       MakeFailure({.kind = FailureKind::kWorkerDeath, .node = options_.id}, reason);
+  if (head_ != nullptr && head_->attempts_queued() > 0) {
+    context().checker->Count(Sometimes::kHaltWithQueued);
+  }
   if (head_ != nullptr) head_->Halt(status, Now());
   stage_->CloseAll(Now());
   Drain();
@@ -336,7 +390,8 @@ void SimNode::EndLifeOfShard(const std::string& reason) {
   newest_in_.clear();
   links_out_.clear();
   while (!runs_.empty()) EndRun(runs_.begin()->first, status, nullptr);
-  context().checker->OnStageGone(stage_->stats());
+  context().checker->OnHalted(*this);
+  context().checker->OnStageGone(*stage_);
   stage_.reset();
   head_.reset();
 }
@@ -405,8 +460,10 @@ void SimNode::ServeRun(RunOrder order, Stream* stream) {
   if (!open.ok()) return fail(open.status());
   order.run.route = (*open)->route;
   order.run.tokens_max = (*open)->tokens_max;
+  const int32_t in_flight = std::max(1, order.run.rounds_in_flight);
   const absl::Status status = head_->OnRun(std::move(order.run), Now());
   if (!status.ok()) return fail(status);
+  context().checker->OnRunAccepted(*this, key, in_flight);
   runs_[key] = {.stream = stream, .asker = order.asker};
   cluster_->network.OnEnd(stream, 1, [this, key, stream, life = shard_life_] {
     const auto it = runs_.find(key);

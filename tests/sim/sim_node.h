@@ -33,6 +33,9 @@ struct SimNodeOptions {
   int32_t chunk_tokens_max = 8;
   absl::Duration resume_timeout = absl::Seconds(1);
   bool capabilities = true;
+  bool drafts = false;
+  int head_slots = 64;
+  int head_queue = 256;
 };
 
 class SimNode final : public SimProcess {
@@ -44,6 +47,9 @@ class SimNode final : public SimProcess {
   void Kill(bool silent);
   // Its Join stream breaks, at both ends or at its own alone.
   void BreakJoin();
+  // Its head takes nobody new, and by then ends whom it has.
+  void DrainHead(SimTime length);
+  bool drains() const { return drains_; }
   void AbandonJoin();
   // What a stranger may send who knows the protocol but no key: 0 other content under a step that
   // was taken, 1 a step far ahead, 2 a step of the next epoch, 3 the next step from another
@@ -70,6 +76,8 @@ class SimNode final : public SimProcess {
                    uint64_t connection);
   // Frames of older connections arrive, too: to drop them is the core's matter.
   void OnLinkBundle(const StagePeer& from, const StagePeer& to, StageBundle bundle);
+  void OnLinkPlan(const StagePeer& from, const StagePeer& to, uint64_t connection,
+                  const std::vector<BundleRow>& rows);
   void OnLinkInspect(const StagePeer& from, const StagePeer& to,
                      const std::vector<InspectRow>& rows);
   // From a peer, on a link that this node dialled.
@@ -142,6 +150,7 @@ class SimNode final : public SimProcess {
   void OnLinkEnd(const StagePeer& peer, Stream* stream);
   void Redial(const RouteStage& stage);
   void SendInspect(const Inspect& inspect);
+  void SendPlan(const Announcement& plan);
   void SendAnswer(const InspectAnswer& answer);
   void SendRefusal(const Refusal& refusal);
   void EndRun(const AttemptKey& key, const absl::Status& status, const AttemptEnd* end);
@@ -176,6 +185,7 @@ class SimNode final : public SimProcess {
 
   // Of the shard's life.
   uint64_t shard_life_ = 0;
+  bool drains_ = false;
   std::unique_ptr<StageCore> stage_;
   std::unique_ptr<HeadCore> head_;
   std::map<StagePeer, Link> links_out_;

@@ -41,9 +41,11 @@ void SimNode::CarryOut(StageActions actions) {
   for (const Refusal& refusal : actions.refusals) SendRefusal(refusal);
   for (const Inspect& inspect : actions.inspects) SendInspect(inspect);
   for (const RouteStage& stage : actions.redials) Redial(stage);
+  for (const Announcement& plan : actions.plans) SendPlan(plan);
 }
 
 void SimNode::CarryOut(HeadActions actions) {
+  context().checker->OnHeadActions(*this, actions);
   for (ComputeJob& job : actions.jobs) Submit(std::move(job));
   for (StageBundle& step : actions.steps) {
     context().checker->OnRowsArrive(*this, step);
@@ -244,8 +246,10 @@ void SimNode::OnLinkBundle(const StagePeer& from, const StagePeer& to, StageBund
   context().checker->OnRowsArrive(*this, bundle);
   const uint64_t connection = bundle.connection;
   const uint64_t shut_out = stage_->stats().bundles_shut_out;
+  const uint64_t promoted = stage_->stats().plans_promoted;
   stage_->OnBundle(from, std::move(bundle), Now());
   context().checker->OnRowsTaken(*this);
+  context().checker->OnBundleDispatched(*this, from, stage_->stats().plans_promoted > promoted);
   if (connection < newest_in_[from]) {
     context().checker->OnOldConnection(*this, stage_->stats().bundles_shut_out > shut_out);
   }
@@ -297,6 +301,28 @@ void SimNode::Redial(const RouteStage& stage) {
     const auto it = links_out_.find(peer);
     if (it != links_out_.end() && it->second.phase == LinkPhase::kIdle) Dial(peer, it->second);
   });
+}
+
+// May be lost, and overtaken by nothing: it is on the link that the bundle comes by.
+void SimNode::SendPlan(const Announcement& plan) {
+  const StagePeer peer = plan.to.peer();
+  const auto it = links_out_.find(peer);
+  if (it == links_out_.end() || it->second.phase != LinkPhase::kOpen) return;
+  SimNode* const other = cluster_->NodeNamed(peer.node);
+  const Wire& wire = cluster_->network.wire(*this, *other);
+  if (wire.drop_per_mille > 0 && context().rng.Chance(wire.drop_per_mille)) return;
+  cluster_->network.Send(it->second.stream, 0,
+                         [other, peer, from = self(), connection = it->second.connection,
+                          rows = plan.rows] { other->OnLinkPlan(from, peer, connection, rows); });
+}
+
+void SimNode::OnLinkPlan(const StagePeer& from, const StagePeer& to, uint64_t connection,
+                         const std::vector<BundleRow>& rows) {
+  if (stage_ == nullptr || to != self() || connection < newest_in_[from]) return;
+  const uint64_t staged = stage_->stats().plans_staged;
+  stage_->OnPlan(from, rows, Now());
+  context().checker->OnPlanTaken(*this, from, stage_->stats().plans_staged > staged);
+  Drain();
 }
 
 void SimNode::SendInspect(const Inspect& inspect) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/log.h"
 #include "tests/sim/world_heap.h"
 
 namespace shardline::sim {
@@ -42,6 +43,7 @@ void Join(Batch& whole, const Batch& part) {
 Batch RunBatch(uint64_t count, int jobs, const std::function<Scenario(uint64_t)>& nth,
                bool stop_at_first, const std::function<void()>& on_thread) {
   KeepTheHeap();
+  InitLog({.level = LogLevel::kError});  // What cores warn of happens by the thousand.
   Batch whole;
   std::mutex mutex;
   std::atomic<uint64_t> next = 0;

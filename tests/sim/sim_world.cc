@@ -51,6 +51,9 @@ SimCoordinatorOptions SimWorld::CoordinatorOptions(int number) const {
   options.number = number;
   options.kv_pages = scenario_.kv_pages;
   options.replicas = scenario_.replicas;
+  options.rounds_in_flight = scenario_.rounds_in_flight;
+  options.prefix_cache = scenario_.prefix_cache;
+  options.sessions.admission.waiting_max = scenario_.waiting_max;
   for (int i = 0; i < scenario_.stages * scenario_.replicas; ++i) {
     const int stage = i / scenario_.replicas;
     options.shards.push_back({.node = NameOfNode(i),
@@ -69,7 +72,10 @@ void SimWorld::Build() {
                            .kv_pages = scenario_.kv_pages,
                            .chunk_tokens_max = scenario_.chunk_tokens_max,
                            .resume_timeout = absl::Milliseconds(scenario_.resume_ms),
-                           .capabilities = scenario_.capabilities};
+                           .capabilities = scenario_.capabilities,
+                           .drafts = scenario_.drafts,
+                           .head_slots = scenario_.head_slots,
+                           .head_queue = scenario_.head_queue};
     if (scenario_.clock_ppm != 0) {
       options.rate_ppm =
           static_cast<int>(context_.rng.Between(-scenario_.clock_ppm, scenario_.clock_ppm));
