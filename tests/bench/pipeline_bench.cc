@@ -24,8 +24,8 @@ constexpr int kInFlight = kStages + 1;
 constexpr int kSessions = 16;
 constexpr int kRuns = 3;
 
-// Of a layer: a stage of three takes 10 ms and 0.5 ms a row.
-ShardCost LayerCost() { return {.step = absl::Milliseconds(5), .row = absl::Microseconds(250)}; }
+// Of a layer: a stage of three takes 20 ms and 1 ms a row.
+ShardCost LayerCost() { return {.step = absl::Milliseconds(10), .row = absl::Microseconds(500)}; }
 
 // Rounds of all sessions' rows, dealt over the rounds in flight, as fast as one stage ends them.
 double DecodeBound() {
