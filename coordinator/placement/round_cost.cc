@@ -159,7 +159,7 @@ class Ring {
 std::vector<RoundForecast> ForecastRounds(absl::Span<const StageCost> stages,
                                           const RoundLoad& load) {
   const Ring ring(stages, load);
-  const int32_t most = std::min(static_cast<int32_t>(stages.size()) + 1, kRoundsInFlightMax);
+  const int32_t most = std::min(static_cast<int32_t>(stages.size()) + 1, kRoundsForecastMax);
   std::vector<RoundForecast> forecasts;
   for (int32_t in_flight = 1; in_flight <= most; ++in_flight) {
     forecasts.push_back(ring.Forecast(in_flight));

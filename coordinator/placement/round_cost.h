@@ -31,7 +31,7 @@
 
 namespace shardline {
 
-inline constexpr int32_t kRoundsInFlightMax = 4;  // Steps of one attempt that a stage retains.
+inline constexpr int32_t kRoundsForecastMax = 4;  // Steps of one attempt that a stage retains.
 
 // Of one stage of a route.
 struct StageCost {
@@ -59,7 +59,7 @@ struct RoundForecast {
   double full_rounds_per_s = 0;
 };
 
-// For in_flight from 1 to one more than there are stages, at most kRoundsInFlightMax. Stages that
+// For in_flight from 1 to one more than there are stages, at most kRoundsForecastMax. Stages that
 // did not measure count by their bytes over their read speed, for the shape of the result only.
 std::vector<RoundForecast> ForecastRounds(absl::Span<const StageCost> stages,
                                           const RoundLoad& load = {});

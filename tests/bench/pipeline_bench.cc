@@ -24,24 +24,24 @@ constexpr int kInFlight = kStages + 1;
 constexpr int kSessions = 16;
 constexpr int kRuns = 3;
 
-// Of a layer: a stage of three takes 10 ms and 0.5 ms a row.
-ShardCost LayerCost() { return {.step = absl::Milliseconds(5), .row = absl::Microseconds(250)}; }
+// Of a layer: a stage of three takes 20 ms and 1 ms a row.
+ShardCost LayerCost() { return {.step = absl::Milliseconds(10), .row = absl::Microseconds(500)}; }
 
 // Rounds of all sessions' rows, dealt over the rounds in flight, as fast as one stage ends them.
 double DecodeBound() {
-  const int layers = EmulatedRing::kLayers / kStages;
+  const int layers = kEmulatedLayers / kStages;
   const int rows = kSessions / kInFlight;
   const absl::Duration stage = layers * (LayerCost().step + rows * LayerCost().row);
   return rows / absl::ToDoubleSeconds(stage);
 }
 
 void Decode() {
-  EmulatedRing ring({.stages = kStages, .layer_cost = LayerCost()});
+  const auto ring = StartEmulatedRing({.stages = kStages, .layer_cost = LayerCost()});
   std::vector<v1::GenerateRequest> requests;
   for (int i = 0; i < kSessions; ++i) requests.push_back(PlainRequest(16, 96, i));
   std::vector<double> ratios;
   for (int run = 0; run < kRuns; ++run) {
-    const double rate = SteadyTokensPerSecond(RunTogether(ring.inference(), requests));
+    const double rate = SteadyTokensPerSecond(RunTogether(ring->inference(), requests));
     ratios.push_back(rate / DecodeBound());
     std::printf("pipeline_efficiency: %.0f tokens/s of %.0f\n", rate, DecodeBound());
   }
@@ -51,7 +51,7 @@ void Decode() {
 constexpr int kPromptTokens = 4096;
 
 // Seconds to the first token of the long prompt, alone.
-double TimeToFirst(EmulatedRing& ring, int seed) {
+double TimeToFirst(testing::Cluster& ring, int seed) {
   const std::vector<Stream> streams =
       RunTogether(ring.inference(), {PlainRequest(kPromptTokens, 2, seed)});
   SL_CHECK(streams[0].status.ok(), streams[0].status.ToString());
@@ -63,16 +63,16 @@ void Prefill() {
   const ShardCost layer = {.step = absl::Milliseconds(1), .row = absl::Microseconds(100)};
   std::vector<double> gains;
   const auto options = [&](int stages) {
-    return EmulatedRing::Options{.stages = stages,
-                                 .layer_cost = layer,
-                                 .sessions_max = 2,
-                                 .context_tokens_max = kPromptTokens + 64};
+    return EmulatedRingOptions{.stages = stages,
+                               .layer_cost = layer,
+                               .sessions_max = 2,
+                               .context_tokens_max = kPromptTokens + 64};
   };
-  EmulatedRing one(options(1));
-  EmulatedRing three(options(kStages));
+  const auto one = StartEmulatedRing(options(1));
+  const auto three = StartEmulatedRing(options(kStages));
   for (int run = 0; run < kRuns; ++run) {
-    const double alone = TimeToFirst(one, run);
-    const double split = TimeToFirst(three, run);
+    const double alone = TimeToFirst(*one, run);
+    const double split = TimeToFirst(*three, run);
     gains.push_back(alone / split);
     std::printf("prefill_pipelined: %.2f s on one stage, %.2f s on three\n", alone, split);
   }
@@ -82,16 +82,17 @@ void Prefill() {
 
 void Gaps() {
   constexpr int kPrompts = 4;
-  EmulatedRing ring({.stages = kStages,
-                     .layer_cost = {.step = absl::Milliseconds(2), .row = absl::Microseconds(20)},
-                     .sessions_max = kSessions + kPrompts,
-                     .context_tokens_max = 2048 + 64});
+  const auto ring = StartEmulatedRing(
+      {.stages = kStages,
+       .layer_cost = {.step = absl::Milliseconds(2), .row = absl::Microseconds(20)},
+       .sessions_max = kSessions + kPrompts,
+       .context_tokens_max = 2048 + 64});
   std::vector<v1::GenerateRequest> requests;
   for (int i = 0; i < kSessions; ++i) requests.push_back(PlainRequest(16, 128, i));
   for (int i = 0; i < kPrompts; ++i) requests.push_back(PlainRequest(2048, 8, 100 + i));
   std::vector<double> gaps;
   for (int run = 0; run < kRuns; ++run) {
-    const std::vector<Stream> streams = RunTogether(ring.inference(), requests);
+    const std::vector<Stream> streams = RunTogether(ring->inference(), requests);
     for (int i = 0; i < kSessions; ++i) {
       const Stream& stream = streams[static_cast<size_t>(i)];
       SL_CHECK(stream.status.ok(), stream.status.ToString());

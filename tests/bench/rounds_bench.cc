@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdio>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -93,10 +94,11 @@ void Cores(const std::string& directory) {
 // Seconds that drawing the tokens of `rows` rows takes, spread over the pool.
 double SecondsToSample(BenchModel& model, int32_t rows) {
   const SamplingParams greedy = {.temperature = 0.0F};
-  std::vector<Sampler> samplers;
-  for (int32_t i = 0; i < rows; ++i)
-    samplers.emplace_back(greedy, model.vocab_size(), std::span<const int32_t>(),
-                          std::span<const int32_t>());
+  const std::span<const int32_t> nothing;
+  std::deque<Sampler> samplers;
+  for (int32_t i = 0; i < rows; ++i) {
+    samplers.emplace_back(greedy, model.vocab_size(), nothing, nothing);
+  }
   return SecondsOf([&] {
     model.pool().ParallelFor(rows, [&](int64_t row) {
       const auto token =

@@ -109,7 +109,7 @@ void Cluster::StartNode(int index) {
   if (!options_.node_cpus.empty()) {
     argv = {"/usr/bin/taskset", "-c", options_.node_cpus.at(static_cast<size_t>(index))};
   }
-  const std::vector<std::string> node_argv = {BinaryPath("shardline-node"),
+  const std::vector<std::string> node_argv = {BinaryPath(options_.node_binary),
                                               "--listen",
                                               "127.0.0.1:0",
                                               "--coordinator",

@@ -41,6 +41,7 @@ class Cluster {
     bool proxied = false;                // Each node is reached through a TcpProxy.
     std::string coordinator_data_dir;    // Empty: in directory().
     std::vector<std::string> coordinator_arguments;  // Added to the coordinator's own.
+    std::string node_binary = "shardline-node";      // Or one that takes the same arguments.
     std::vector<std::string> node_arguments;         // Added to every node's own.
   };
 

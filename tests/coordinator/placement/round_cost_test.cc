@@ -42,8 +42,8 @@ TEST(RoundCostTest, StagesOnTheirOwnHardwareGetOneRoundMoreThanThereAreStages) {
 TEST(RoundCostTest, OneStageGetsOneRound) { EXPECT_EQ(ChooseRounds(OwnHardware(1)).in_flight, 1); }
 
 TEST(RoundCostTest, NoMoreRoundsThanAStageRetainsStepsOfAnAttempt) {
-  EXPECT_EQ(ChooseRounds(OwnHardware(7)).in_flight, kRoundsInFlightMax);
-  EXPECT_THAT(ForecastRounds(OwnHardware(7)), SizeIs(kRoundsInFlightMax));
+  EXPECT_EQ(ChooseRounds(OwnHardware(7)).in_flight, kRoundsForecastMax);
+  EXPECT_THAT(ForecastRounds(OwnHardware(7)), SizeIs(kRoundsForecastMax));
 }
 
 TEST(RoundCostTest, StagesOnTheSameCoresGetOneRound) {

@@ -91,7 +91,7 @@ absl::Status TestCluster::Load(uint32_t shards, std::vector<v1::LoadModelEvent>*
 }
 
 absl::Status TestCluster::LoadAs(v1::LoadModelRequest request) {
-  if (request.path().empty()) request.set_path(model_path_);
+  request.set_path(model_path_);
   grpc::ClientContext context;
   const auto reader = stubs_->admin->LoadModel(&context, request);
   v1::LoadModelEvent event;

@@ -54,7 +54,7 @@ class TestCluster {
 
   // Loads the tiny model over `shards` nodes and waits for the end.
   absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);
-  // The same with any other wish. The path is filled in if it is empty.
+  // The same with any other wish. The path is filled in.
   absl::Status LoadAs(v1::LoadModelRequest request);
   absl::Status Unload(const std::string& name);
 
