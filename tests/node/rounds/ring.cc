@@ -630,10 +630,11 @@ RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     sum.tokens_accepted += ring.head_stats().tokens_accepted;
     for (uint64_t StageStats::*counter :
          {&StageStats::rows_committed, &StageStats::rows_refused, &StageStats::rows_replayed,
-          &StageStats::rows_in_flight_copies, &StageStats::rows_discarded, &StageStats::rows_non_finite,
-          &StageStats::opens_refused, &StageStats::failures_passed, &StageStats::attempts_in_doubt,
-          &StageStats::attempts_resumed, &StageStats::rows_resent, &StageStats::plans_promoted,
-          &StageStats::plans_displaced, &StageStats::bundles_shut_out}) {
+          &StageStats::rows_in_flight_copies, &StageStats::rows_discarded,
+          &StageStats::rows_non_finite, &StageStats::opens_refused, &StageStats::failures_passed,
+          &StageStats::attempts_in_doubt, &StageStats::attempts_resumed, &StageStats::rows_resent,
+          &StageStats::plans_promoted, &StageStats::plans_displaced,
+          &StageStats::bundles_shut_out}) {
       sum.*counter += ring.Sum(counter);
     }
     refused += ring.refused();
