@@ -18,41 +18,14 @@
 #include "node/rounds/head_core.h"
 #include "node/stage/stage_core.h"
 #include "tests/node/rounds/fake_device.h"
+#include "tests/node/rounds/ring_parts.h"
+#include "tests/node/rounds/scripted_proposer.h"
 
 namespace shardline::testing {
 namespace {
 
 constexpr int32_t kLayers = 6;
 constexpr int32_t kPages = 10;
-
-// Guesses with the answer in hand, or without any; pure functions of the text all the same.
-class ScriptedProposer : public Proposer {
- public:
-  ScriptedProposer(Guesses guesses, uint32_t seed, std::vector<int32_t> text)
-      : guesses_(guesses), seed_(seed), text_(std::move(text)) {}
-
-  std::string_view name() const override { return "scripted"; }
-  void Accept(std::span<const int32_t> tokens) override { read_ += tokens.size(); }
-
-  std::vector<Draft> Propose(size_t count) const override {
-    std::mt19937 random(seed_ + static_cast<uint32_t>(read_));
-    std::vector<Draft> drafts;
-    for (size_t at = read_; drafts.size() < count; ++at) {
-      if (guesses_ == Guesses::kOracle && at >= text_.size()) break;
-      const bool knows = at < text_.size() && guesses_ != Guesses::kHostile;
-      const bool errs = guesses_ == Guesses::kCorrupted && random() % 4 == 0;
-      const auto token = static_cast<int32_t>(random() % (kFakeVocabSize + 4)) - 2;
-      drafts.push_back({.token = knows && !errs ? text_[at] : token, .chance = 1.0F});
-    }
-    return drafts;
-  }
-
- private:
-  const Guesses guesses_;
-  const uint32_t seed_;
-  const std::vector<int32_t> text_;  // Prompt and answer.
-  size_t read_ = 0;
-};
 
 class Ring {
  public:
@@ -120,41 +93,8 @@ class Ring {
   }
 
  private:
-  struct Node {
-    std::unique_ptr<StageCore> stage;
-    std::unique_ptr<FakeDevice> device;
-    std::deque<ComputeJob> jobs;
-  };
-
-  struct Session {
-    FakeRequest request;
-    std::string tenant;
-    std::vector<int32_t> delivered;
-    uint64_t epoch = 0;
-    bool is_running = false;
-    bool is_done = false;
-  };
-
-  // One row in a link. Rows of one attempt keep their order; others overtake each other.
-  struct Parcel {
-    BundleRow row;
-    BufferRef hidden;
-    uint64_t connection = 0;  // 0: a copy, of nobody knows which.
-  };
-
-  // Against the bundles, from the receiver of a link to its sender.
-  struct Signal {
-    size_t from = 0;
-    size_t to = 0;
-    std::optional<RowFailure> failure;
-    std::vector<InspectStatus> statuses;
-  };
-
-  struct FenceOrder {
-    size_t node = 0;
-    AttemptKey key;
-  };
-
+  using Node = RingNode;
+  using Session = RingSession;
   using Link = std::pair<size_t, size_t>;
 
   int Pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random_); }
@@ -167,13 +107,7 @@ class Ring {
       Guesses guesses, uint32_t seed) {
     if (guesses == Guesses::kNobody || guesses == Guesses::kOurs) return nullptr;
     return [this, guesses, seed](const RunAttempt& run) {
-      const FakeRequest& request = sessions_[run.key.session].request;
-      std::vector<int32_t> text = request.prompt;
-      const std::vector<int32_t> answer = PlainTokens(request, kLayers);
-      text.insert(text.end(), answer.begin(), answer.end());
-      std::vector<std::unique_ptr<Proposer>> proposers;
-      proposers.push_back(std::make_unique<ScriptedProposer>(guesses, seed, std::move(text)));
-      return proposers;
+      return ScriptedProposers(guesses, seed, sessions_[run.key.session].request, kLayers);
     };
   }
 
