@@ -59,7 +59,8 @@ double Ttft(Cluster& cluster, const std::vector<int32_t>& prompt, bool cold) {
   const Answer answer = cluster.Generate(request);
   SL_CHECK(answer.status.ok(), answer.status.ToString());
   const uint32_t cached = cold ? 0 : kSharedTokens;
-  SL_CHECK(answer.end->cached_tokens() == cached, "cached ", answer.end->cached_tokens());
+  SL_CHECK(answer.end->cached_tokens() == cached, "cached ", answer.end->cached_tokens(), " after ",
+           answer.restarts.size(), " restarts\n", cluster.Logs());
   return static_cast<double>(answer.end->ttft_us());
 }
 
@@ -69,7 +70,8 @@ double Measure(const std::string& model, int nodes) {
   v1::GenerateRequest warm = testing::Greedy("", 1);
   warm.mutable_tokens()->mutable_ids()->Assign(shared.begin(), shared.end());
   warm.mutable_tokens()->add_ids(shared.front());
-  SL_CHECK(cluster->Generate(warm).status.ok());
+  const Answer warmed = cluster->Generate(warm);
+  SL_CHECK(warmed.status.ok(), warmed.status.ToString());
   std::vector<double> ratios;
   std::vector<double> colds;
   std::vector<double> hits;
