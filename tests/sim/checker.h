@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -157,7 +156,7 @@ class Checker {
   void OnOtherCell(const StepKey& step, int32_t position);
   // The rows that `from` announced were prepared, or not; and its next bundle came.
   void OnPlanTaken(const SimNode& node, const StagePeer& from, bool is_staged);
-  void OnBundleDispatched(const SimNode& node, const StagePeer& from, bool is_promoted);
+  void OnBundleTaken(const SimNode& node, const StagePeer& from, bool is_promoted);
 
   // Something that is open at the node, for who would forge a message to it.
   struct Target {
@@ -255,9 +254,10 @@ class Checker {
   int takeovers_ = 0;
   absl::flat_hash_map<std::pair<int, SessionId>, Watermark> watermarks_;
   std::map<NodeAttempt, Opened> opened_;
-  std::map<NodeAttempt, int32_t> running_;            // At heads: rounds in flight of their lanes.
-  std::set<std::pair<int, StagePeer>> plans_staged_;  // By node and who announced them.
-  std::map<std::pair<int, NodeId>, Life> lives_;      // By coordinator and node.
+  std::map<NodeAttempt, int32_t> running_;  // At heads: rounds in flight of their lanes.
+  // By node and who announced them; true: a failure has come between.
+  std::map<std::pair<int, StagePeer>, bool> plans_staged_;
+  std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.
   bool node_died_ = false;
   bool attacks_ = false;
   std::optional<uint64_t> came_again_;  // Copies in flight before a failed step came again.

@@ -53,7 +53,7 @@ void Checker::OnNodeDied(int node) {
 
 void Checker::OnShardLife(int node, Incarnation) {
   std::erase_if(running_, [node](const auto& entry) { return entry.first.first == node; });
-  std::erase_if(plans_staged_, [node](const auto& entry) { return entry.first == node; });
+  std::erase_if(plans_staged_, [node](const auto& plan) { return plan.first.first == node; });
   std::erase_if(opened_, [node](const auto& entry) { return entry.first.first == node; });
 }
 
@@ -245,7 +245,9 @@ void Checker::OnJobTaken(const SimNode& node, const ComputeJob& job, const Compu
       if (Arrived* step = opened->second.At(slice.key.step)) step->failed = true;
       // Whatever was prepared while it ran goes with it, unless it was built on an older failure.
       if (slice.key.step.value() == opened->second.step_next) {
-        std::erase_if(plans_staged_, [&](const auto& plan) { return plan.first == node.number(); });
+        for (auto& [plan, is_doomed] : plans_staged_) {
+          if (plan.first == node.number()) is_doomed = true;
+        }
       }
     }
     if (!applied) continue;

@@ -65,15 +65,17 @@ void Checker::OnOtherCell(const StepKey& step, int32_t position) {
 
 void Checker::OnPlanTaken(const SimNode& node, const StagePeer& from, bool is_staged) {
   plans_staged_.erase({node.number(), from});
-  if (is_staged) plans_staged_.emplace(node.number(), from);
+  if (is_staged) plans_staged_[{node.number(), from}] = false;
 }
 
-void Checker::OnBundleDispatched(const SimNode& node, const StagePeer& from, bool is_promoted) {
-  const bool was_staged = plans_staged_.erase({node.number(), from}) > 0;
-  if (is_promoted && !was_staged) {
+void Checker::OnBundleTaken(const SimNode& node, const StagePeer& from, bool is_promoted) {
+  const auto plan = plans_staged_.find({node.number(), from});
+  if (plan == plans_staged_.end()) return;
+  if (is_promoted && plan->second) {
     Fail(43, absl::StrCat(node.id().value(), " promotes what it prepared for ", from.node.value(),
                           " although a failure came between"));
   }
+  plans_staged_.erase(plan);
 }
 
 void Checker::CountPrefix(const SimNode& node, const OpenAttempt& open) {

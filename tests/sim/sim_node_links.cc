@@ -249,9 +249,10 @@ void SimNode::OnLinkBundle(const StagePeer& from, const StagePeer& to, StageBund
   const uint64_t promoted = stage_->stats().plans_promoted;
   stage_->OnBundle(from, std::move(bundle), Now());
   context().checker->OnRowsTaken(*this);
-  context().checker->OnBundleDispatched(*this, from, stage_->stats().plans_promoted > promoted);
   if (connection < newest_in_[from]) {
     context().checker->OnOldConnection(*this, stage_->stats().bundles_shut_out > shut_out);
+  } else {
+    context().checker->OnBundleTaken(*this, from, stage_->stats().plans_promoted > promoted);
   }
   Drain();
 }
