@@ -43,8 +43,8 @@ TEST(RoundsInFlightTest, OneMachineKeepsOne) {
 }
 
 TEST(RoundsInFlightTest, WhatIsNotMeasuredIsNotTold) {
-  const v1::RunAttemptRequest told = ToldBy({.machine = "box", .row_us = -3});
-  EXPECT_EQ(told.rounds_in_flight(), 1U);
+  const v1::RunAttemptRequest told = ToldBy({.row_us = -3});
+  EXPECT_EQ(told.rounds_in_flight(), 3U);
   EXPECT_EQ(told.step_us(), 0);
   EXPECT_EQ(told.row_us(), 0);
 }
