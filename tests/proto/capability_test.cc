@@ -46,6 +46,9 @@ v1::OpenRequest Open() {
   open.set_tokens_max(100);
   open.set_budget_ms(60'000);
   open.set_open_seq(11);
+  open.add_prefix_keys("0123456789abcdef");
+  open.add_prefix_keys("fedcba9876543210");
+  open.set_prefix_root("rootrootrootroot");
   open.set_capability(OpenCapability(Key(), open));
   return open;
 }
@@ -79,7 +82,7 @@ TEST(CapabilityTest, AFenceIsSignedWithHmacSha256OverItsFixedEncoding) {
 
 TEST(CapabilityTest, AnOpenIsSignedWithHmacSha256OverItsFixedEncoding) {
   EXPECT_EQ(Hex(Open().capability()),
-            "d2257179a37fb4295739aa85daffd2da8faaa1b69ab9b1c1e19ead98a674950e");
+            "6700165541c6f2bc40361ca36beac9f5808b6069372e44d47a493c7a6a16eae9");
 }
 
 TEST(CapabilityTest, WhatWasSignedIsTaken) {
@@ -106,6 +109,11 @@ TEST(CapabilityTest, AChangeOfAnySignedFieldOfAnOpenIsNoticed) {
       [](auto& open) { *open.add_route() = open.route(0); },
       [](auto& open) { open.set_tokens_max(101); },
       [](auto& open) { open.set_budget_ms(60'001); },
+      [](auto& open) { open.mutable_prefix_keys(1)->front() ^= 1; },
+      [](auto& open) { open.mutable_prefix_keys()->RemoveLast(); },
+      [](auto& open) { open.mutable_prefix_keys()->SwapElements(0, 1); },
+      [](auto& open) { open.add_prefix_keys("0123456789abcdef"); },
+      [](auto& open) { open.clear_prefix_root(); },
       [](auto& open) { open.clear_capability(); },
       [](auto& open) { open.mutable_capability()->pop_back(); },
       [](auto& open) { open.mutable_capability()->push_back('x'); },
@@ -120,7 +128,7 @@ TEST(CapabilityTest, AChangeOfAnySignedFieldOfAnOpenIsNoticed) {
 
 // A field that somebody adds must be signed, or be named here.
 TEST(CapabilityTest, EveryFieldOfTheSignedMessagesIsKnownHere) {
-  EXPECT_EQ(v1::OpenRequest::descriptor()->field_count(), 11);
+  EXPECT_EQ(v1::OpenRequest::descriptor()->field_count(), 13);
   EXPECT_EQ(v1::FenceRequest::descriptor()->field_count(), 6);
   EXPECT_EQ(v1::Recipe::descriptor()->field_count(), 3);
   EXPECT_EQ(v1::RouteStage::descriptor()->field_count(), 4);
