@@ -1,5 +1,6 @@
 #include "node/stage/pre_plan.h"
 
+#include <bit>
 #include <string>
 #include <utility>
 
@@ -40,8 +41,12 @@ bool PrePlan::Dispatch(const RoundPlan& plan) {
   if (!staged_) return false;
   if (!staged_->SameWork(plan) && !Planted(PlantedBug::kPromotesWhateverIsStaged)) {
     ++stats_.displaced;
-    LogWarning("staged round displaced",
-               {{"staged", staged_->ToString()}, {"dispatched", plan.ToString()}});
+    // Newcomers displace rounds all the time: the log has the first, then ever fewer.
+    if (std::has_single_bit(stats_.displaced)) {
+      LogWarning("staged round displaced", {{"staged", staged_->ToString()},
+                                            {"dispatched", plan.ToString()},
+                                            {"displaced_total", stats_.displaced}});
+    }
     DropAll();
     return false;
   }
