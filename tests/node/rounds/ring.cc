@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <set>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -25,46 +22,12 @@ namespace {
 constexpr int32_t kLayers = 6;
 constexpr int32_t kPages = 10;
 
-// Guesses with the answer in hand, or without any; pure functions of the text all the same.
-class ScriptedProposer : public Proposer {
- public:
-  ScriptedProposer(Guesses guesses, uint32_t seed, std::vector<int32_t> text)
-      : guesses_(guesses), seed_(seed), text_(std::move(text)) {}
-
-  std::string_view name() const override { return "scripted"; }
-  void Accept(std::span<const int32_t> tokens) override { read_ += tokens.size(); }
-
-  std::vector<Draft> Propose(size_t count) const override {
-    std::mt19937 random(seed_ + static_cast<uint32_t>(read_));
-    std::vector<Draft> drafts;
-    for (size_t at = read_; drafts.size() < count; ++at) {
-      if (guesses_ == Guesses::kOracle && at >= text_.size()) break;
-      const bool knows = at < text_.size() && guesses_ != Guesses::kHostile;
-      const bool errs = guesses_ == Guesses::kCorrupted && random() % 4 == 0;
-      const auto token = static_cast<int32_t>(random() % (kFakeVocabSize + 4)) - 2;
-      drafts.push_back({.token = knows && !errs ? text_[at] : token, .chance = 1.0F});
-    }
-    return drafts;
-  }
-
- private:
-  const Guesses guesses_;
-  const uint32_t seed_;
-  const std::vector<int32_t> text_;  // Prompt and answer.
-  size_t read_ = 0;
-};
-
 class Ring {
  public:
   Ring(uint32_t seed, Faults faults)
       : random_(seed), faults_(faults), had_failed_steps_(faults.non_finite > 0) {
     const int stage_count = Pick(1, 5);
-    std::vector<int32_t> cuts = {0, kLayers};
-    while (static_cast<int>(cuts.size()) < stage_count + 1) {
-      const int32_t cut = Pick(1, kLayers - 1);
-      if (std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) cuts.push_back(cut);
-    }
-    std::sort(cuts.begin(), cuts.end());
+    const std::vector<int32_t> cuts = DrawCuts(random_, stage_count, kLayers);
     for (int i = 0; i < stage_count; ++i) {
       route_.push_back({.node = NodeId("n" + std::to_string(i)),
                         .incarnation = Incarnation(static_cast<uint64_t>(i) + 5),
@@ -163,17 +126,10 @@ class Ring {
   }
 
   // Null: those of the head itself.
-  std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> ProposersOf(
-      Guesses guesses, uint32_t seed) {
+  decltype(HeadOptions::proposers) ProposersOf(Guesses guesses, uint32_t seed) {
     if (guesses == Guesses::kNobody || guesses == Guesses::kOurs) return nullptr;
     return [this, guesses, seed](const RunAttempt& run) {
-      const FakeRequest& request = sessions_[run.key.session].request;
-      std::vector<int32_t> text = request.prompt;
-      const std::vector<int32_t> answer = PlainTokens(request, kLayers);
-      text.insert(text.end(), answer.begin(), answer.end());
-      std::vector<std::unique_ptr<Proposer>> proposers;
-      proposers.push_back(std::make_unique<ScriptedProposer>(guesses, seed, std::move(text)));
-      return proposers;
+      return ScriptedProposers(guesses, seed, sessions_[run.key.session].request, kLayers);
     };
   }
 
@@ -200,20 +156,9 @@ class Ring {
   }
 
   void AddSession() {
-    Session session;
-    for (int i = Pick(1, 40); i > 0; --i) {
-      session.request.prompt.push_back(Pick(0, kFakeVocabSize - 1));
-    }
+    Session& session = sessions_[SessionId(sessions_.size() + 1)];
     session.tenant = Pick(0, 1) == 0 ? "a" : "b";
-    session.request.new_tokens_max = Pick(1, faults_.guesses == Guesses::kNobody ? 12 : 24);
-    SamplingParams& sampling = session.request.sampling;
-    sampling.seed = random_();
-    if (Pick(0, 1) == 0) sampling.temperature = 0.8F;
-    if (Pick(0, 2) == 0) sampling.top_k = 10;
-    if (Pick(0, 2) == 0) sampling.presence_penalty = 1.5F;
-    if (Pick(0, 2) == 0) sampling.repetition_penalty = 1.3F;
-    if (Pick(0, 2) == 0) session.request.stop_tokens = {3, 5, 7};
-    sessions_[SessionId(sessions_.size() + 1)] = std::move(session);
+    session.request = DrawRequest(random_, faults_.guesses == Guesses::kNobody ? 12 : 24);
   }
 
   bool AllDone() const {
