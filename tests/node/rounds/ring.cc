@@ -587,8 +587,10 @@ RingStats RunSeeds(uint32_t first, uint32_t count, const Faults& faults) {
     }
     if (::testing::Test::HasFailure()) break;
   }
-  EXPECT_GT(refused, 0) << "queues must be full now and then";
-  EXPECT_GT(waited, 0);
+  if (count >= 100 && !::testing::Test::HasFailure()) {
+    EXPECT_GT(refused, 0) << "queues must be full now and then";
+    EXPECT_GT(waited, 0);
+  }
   return sum;
 }
 

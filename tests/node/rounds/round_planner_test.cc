@@ -87,8 +87,8 @@ TEST(RoundPlanner, ARoundIsNeverMoreThanABundleHolds) {
 
 TEST(RoundPlanner, NothingReadyIsAnEmptyRound) { EXPECT_TRUE(ComposeRound({}, {}).rows.empty()); }
 
-// Attempts come, go and change places in a ring of m rounds; each asks how many rounds began from
-// its token to the one that carries its next.
+// Attempts come and end in a ring of m rounds that come back in any order; each asks how many
+// rounds began from its token to the one that carries its next.
 TEST(RoundPlanner, NoReadyRowIsLeftBehindByMRounds) {
   for (uint32_t seed = 1; seed <= 300; ++seed) {
     std::mt19937 random(seed);
@@ -96,6 +96,8 @@ TEST(RoundPlanner, NoReadyRowIsLeftBehindByMRounds) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
     const int m = pick(1, 5);
+    const int ends_one_in = pick(1, 5);
+    const int arrives_one_in = pick(1, 200);
     std::deque<ReadyRow> ready;
     std::vector<std::vector<AttemptKey>> in_flight;
     std::vector<uint64_t> ready_at(1000);
@@ -103,32 +105,30 @@ TEST(RoundPlanner, NoReadyRowIsLeftBehindByMRounds) {
     uint64_t next = 1;
     int decoding = 0;
     for (int event = 0; event < 500; ++event) {
-      if (pick(0, 3) == 0 && next < 1000) {
+      // Many at once, now and then.
+      const int arrivals =
+          event % 100 == 0 ? pick(1, 60) : pick(1, arrives_one_in) / arrives_one_in;
+      for (int i = 0; i < arrivals && next < 1000; ++i) {
         ready.push_back({.attempt = KeyOf(next)});
         ready_at[next++] = begun;
         ++decoding;
       }
-      if (static_cast<int>(in_flight.size()) == m) {
-        for (const AttemptKey& key : in_flight.front()) {
-          if (pick(0, 4) == 0) {
+      if (static_cast<int>(in_flight.size()) == m || (!in_flight.empty() && pick(0, 2) == 0)) {
+        const int back = pick(0, static_cast<int>(in_flight.size()) - 1);
+        for (const AttemptKey& key : in_flight[static_cast<size_t>(back)]) {
+          if (pick(1, ends_one_in) == 1) {
             --decoding;
             continue;
           }
           ready.push_back({.attempt = key});
           ready_at[key.session.value()] = begun;
         }
-        in_flight.erase(in_flight.begin());
+        in_flight.erase(in_flight.begin() + back);
       }
       std::vector<ReadyRow> view(ready.begin(), ready.end());
       for (ReadyRow& row : view) row.rounds_waited = begun - ready_at[row.attempt.session.value()];
       const RoundPlan plan =
           ComposeRound({.rounds_in_flight_max = m, .decoding_count = decoding, .ready = view}, {});
-      if (plan.rows.empty() && !in_flight.empty()) {
-        // Nobody may go: the oldest round comes back.
-        in_flight.emplace_back();
-        while (static_cast<int>(in_flight.size()) < m) in_flight.emplace_back();
-        if (static_cast<int>(in_flight.size()) > m) in_flight.erase(in_flight.begin());
-      }
       if (plan.rows.empty()) continue;
       ++begun;
       std::vector<AttemptKey> round;
