@@ -170,6 +170,10 @@ class Ring {
   bool Step() {
     if (Pick(0, 19) == 0 && StartOne()) return true;
     if (Pick(0, 19) == 0 && InjectFault()) return true;
+    if (head_->NextWake() <= now_) {
+      head_->OnTick(now_);
+      Settle();
+    }
     std::vector<int> kinds;
     std::vector<size_t> busy;
     std::vector<Link> links;
@@ -186,7 +190,6 @@ class Ring {
     if (!dials_.empty()) kinds.push_back(4);
     if (!inspects_.empty()) kinds.push_back(5);
     if (!opens_.empty()) kinds.push_back(6);
-    if (head_->NextWake() <= now_) head_->OnTick(now_);
     if (kinds.empty()) return PassTime();
     switch (kinds[PickIndex(kinds.size())]) {
       case 0:
