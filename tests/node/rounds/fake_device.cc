@@ -35,6 +35,33 @@ std::vector<float> FakeLogits(uint32_t hidden) {
   return logits;
 }
 
+FakeRequest DrawRequest(std::mt19937& random, int32_t new_tokens_max) {
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  FakeRequest request;
+  for (int i = pick(1, 40); i > 0; --i) request.prompt.push_back(pick(0, kFakeVocabSize - 1));
+  request.new_tokens_max = pick(1, new_tokens_max);
+  SamplingParams& sampling = request.sampling;
+  sampling.seed = random();
+  if (pick(0, 1) == 0) sampling.temperature = 0.8F;
+  if (pick(0, 2) == 0) sampling.top_k = 10;
+  if (pick(0, 2) == 0) sampling.presence_penalty = 1.5F;
+  if (pick(0, 2) == 0) sampling.repetition_penalty = 1.3F;
+  if (pick(0, 2) == 0) request.stop_tokens = {3, 5, 7};
+  return request;
+}
+
+std::vector<int32_t> DrawCuts(std::mt19937& random, int stages, int32_t layers) {
+  std::vector<int32_t> cuts = {0, layers};
+  while (static_cast<int>(cuts.size()) < stages + 1) {
+    const int32_t cut = std::uniform_int_distribution<int32_t>(1, layers - 1)(random);
+    if (std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) cuts.push_back(cut);
+  }
+  std::sort(cuts.begin(), cuts.end());
+  return cuts;
+}
+
 std::vector<int32_t> PlainTokens(const FakeRequest& request, int32_t layers) {
   std::vector<std::vector<uint32_t>> cache(static_cast<size_t>(layers));
   const auto forward = [&](int32_t token) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <set>
 #include <vector>
 
@@ -28,6 +29,12 @@ struct FakeRequest {
   SamplingParams sampling;
   std::vector<int32_t> stop_tokens;
 };
+
+// A prompt of up to 40 tokens with up to `new_tokens_max` to come, sampled in any way.
+FakeRequest DrawRequest(std::mt19937& random, int32_t new_tokens_max);
+
+// Where `layers` layers are cut for `stages` stages: 0, the cuts between, `layers`.
+std::vector<int32_t> DrawCuts(std::mt19937& random, int stages, int32_t layers);
 
 // What a model of `layers` layers answers when it is run plainly: no pages, no steps, no ring.
 std::vector<int32_t> PlainTokens(const FakeRequest& request, int32_t layers);

@@ -2,15 +2,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <random>
 #include <set>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -32,12 +29,7 @@ class Ring {
   Ring(uint32_t seed, Faults faults)
       : random_(seed), faults_(faults), had_failed_steps_(faults.non_finite > 0) {
     const int stage_count = Pick(1, 5);
-    std::vector<int32_t> cuts = {0, kLayers};
-    while (static_cast<int>(cuts.size()) < stage_count + 1) {
-      const int32_t cut = Pick(1, kLayers - 1);
-      if (std::find(cuts.begin(), cuts.end(), cut) == cuts.end()) cuts.push_back(cut);
-    }
-    std::sort(cuts.begin(), cuts.end());
+    const std::vector<int32_t> cuts = DrawCuts(random_, stage_count, kLayers);
     for (int i = 0; i < stage_count; ++i) {
       route_.push_back({.node = NodeId("n" + std::to_string(i)),
                         .incarnation = Incarnation(static_cast<uint64_t>(i) + 5),
@@ -103,8 +95,7 @@ class Ring {
   }
 
   // Null: those of the head itself.
-  std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> ProposersOf(
-      Guesses guesses, uint32_t seed) {
+  decltype(HeadOptions::proposers) ProposersOf(Guesses guesses, uint32_t seed) {
     if (guesses == Guesses::kNobody || guesses == Guesses::kOurs) return nullptr;
     return [this, guesses, seed](const RunAttempt& run) {
       return ScriptedProposers(guesses, seed, sessions_[run.key.session].request, kLayers);
@@ -134,20 +125,9 @@ class Ring {
   }
 
   void AddSession() {
-    Session session;
-    for (int i = Pick(1, 40); i > 0; --i) {
-      session.request.prompt.push_back(Pick(0, kFakeVocabSize - 1));
-    }
+    Session& session = sessions_[SessionId(sessions_.size() + 1)];
     session.tenant = Pick(0, 1) == 0 ? "a" : "b";
-    session.request.new_tokens_max = Pick(1, faults_.guesses == Guesses::kNobody ? 12 : 24);
-    SamplingParams& sampling = session.request.sampling;
-    sampling.seed = random_();
-    if (Pick(0, 1) == 0) sampling.temperature = 0.8F;
-    if (Pick(0, 2) == 0) sampling.top_k = 10;
-    if (Pick(0, 2) == 0) sampling.presence_penalty = 1.5F;
-    if (Pick(0, 2) == 0) sampling.repetition_penalty = 1.3F;
-    if (Pick(0, 2) == 0) session.request.stop_tokens = {3, 5, 7};
-    sessions_[SessionId(sessions_.size() + 1)] = std::move(session);
+    session.request = DrawRequest(random_, faults_.guesses == Guesses::kNobody ? 12 : 24);
   }
 
   bool AllDone() const {
@@ -159,6 +139,10 @@ class Ring {
   bool Step() {
     if (Pick(0, 19) == 0 && StartOne()) return true;
     if (Pick(0, 19) == 0 && InjectFault()) return true;
+    if (head_->NextWake() <= now_) {
+      head_->OnTick(now_);
+      Settle();
+    }
     std::vector<int> kinds;
     std::vector<size_t> busy;
     std::vector<Link> links;
@@ -175,7 +159,6 @@ class Ring {
     if (!dials_.empty()) kinds.push_back(4);
     if (!inspects_.empty()) kinds.push_back(5);
     if (!opens_.empty()) kinds.push_back(6);
-    if (head_->NextWake() <= now_) head_->OnTick(now_);
     if (kinds.empty()) return PassTime();
     switch (kinds[PickIndex(kinds.size())]) {
       case 0:

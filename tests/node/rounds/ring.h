@@ -8,17 +8,9 @@
 #include <cstdint>
 
 #include "node/stage/stage_core.h"
+#include "tests/node/rounds/scripted_proposer.h"
 
 namespace shardline::testing {
-
-// Who guesses what the model says next.
-enum class Guesses {
-  kNobody,
-  kOurs,       // DefaultProposers.
-  kOracle,     // Knows it.
-  kHostile,    // Knows nothing, believes in it, and names tokens that do not exist.
-  kCorrupted,  // The oracle, now and then wrong.
-};
 
 struct Faults {
   int copies = 0;           // Bundles delivered a second time, however late.

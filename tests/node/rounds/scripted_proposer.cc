@@ -8,7 +8,7 @@
 namespace shardline::testing {
 namespace {
 
-// Guesses with the answer in hand, or without any; pure functions of the text all the same.
+// With the answer in hand, or without any; a pure function of the text all the same.
 class ScriptedProposer : public Proposer {
  public:
   ScriptedProposer(Guesses guesses, uint32_t seed, std::vector<int32_t> text)
