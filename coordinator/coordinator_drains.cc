@@ -121,7 +121,8 @@ std::map<NodeId, NodeDutyView> Coordinator::Duties() const {
 }
 
 absl::StatusOr<v1::NodeSummary> Coordinator::SummaryOf(const NodeId& node) {
-  for (const v1::NodeSummary& summary : ToNodeList(View()).nodes()) {
+  const v1::NodeList nodes = ToNodeList(View());
+  for (const v1::NodeSummary& summary : nodes.nodes()) {
     if (summary.node_id() == node.value()) return summary;
   }
   return NoSuchNode(node);
