@@ -98,7 +98,7 @@ absl::Status Coordinator::MayDrain(const NodeId& node) const {
       const auto& shards = model.view.shards;
       const bool other = std::any_of(shards.begin(), shards.end(), [&](const ShardView& shard) {
         return shard.shard.node != node && shard.shard.layers == held.shard.layers &&
-               shard.state == ShardState::kLoaded && !drains_.IsClosed(shard.shard.node);
+               shard.proven && !drains_.IsClosed(shard.shard.node);
       });
       if (!other) {
         return absl::FailedPreconditionError(absl::StrCat("draining ", node.value(), " leaves ",
