@@ -98,7 +98,7 @@ absl::Status Coordinator::MayDrain(const NodeId& node) const {
       const auto& shards = model.view.shards;
       const bool other = std::any_of(shards.begin(), shards.end(), [&](const ShardView& shard) {
         return shard.shard.node != node && shard.shard.layers == held.shard.layers &&
-               shard.state == ShardState::kLoaded && !drains_.IsClosed(shard.shard.node);
+               shard.proven && !drains_.IsClosed(shard.shard.node);
       });
       if (!other) {
         return absl::FailedPreconditionError(absl::StrCat("draining ", node.value(), " leaves ",
@@ -121,7 +121,8 @@ std::map<NodeId, NodeDutyView> Coordinator::Duties() const {
 }
 
 absl::StatusOr<v1::NodeSummary> Coordinator::SummaryOf(const NodeId& node) {
-  for (const v1::NodeSummary& summary : ToNodeList(View()).nodes()) {
+  const v1::NodeList nodes = ToNodeList(View());
+  for (const v1::NodeSummary& summary : nodes.nodes()) {
     if (summary.node_id() == node.value()) return summary;
   }
   return NoSuchNode(node);

@@ -32,6 +32,8 @@ class DrainTest : public ::testing::Test {
     request.set_shards(1);
     request.set_replicas(2);
     ASSERT_THAT(cluster_.LoadAs(request), IsOk());
+    // Both are proven by now.
+    ASSERT_TRUE(cluster_.WaitUntil([](const v1::ClusterStatus& s) { return s.healthy(); }));
   }
   // A stream, read up to its second token; says which node it runs on.
   std::unique_ptr<ClientCall> Stream(std::string* node) {
@@ -116,7 +118,7 @@ TEST_F(DrainTest, ADrainThatWouldUncoverLayersIsRefusedUnlessForced) {
   ASSERT_THAT(cluster_.Drain("node-b", 0, /*wait=*/false, /*force=*/true), IsOk());
   const Answer answer = cluster_.Generate("hi");
   EXPECT_THAT(answer.status, FailsWith(FailureKind::kOverloaded));
-  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("node-b is drained"));
+  EXPECT_THAT(std::string(answer.status.message()), HasSubstr("is drained, and no other node"));
   EXPECT_EQ(cluster_.Drain("node-x", 0, false).status().code(), absl::StatusCode::kNotFound);
 }
 
