@@ -234,7 +234,9 @@ TEST(Views, JsonIsAKindWithItems) {
         "readBytesPerS": 0,
         "int8OpsPerS": 0,
         "backend": "",
-        "device": ""
+        "device": "",
+        "machine": "",
+        "cpus": []
       },
       "memoryUsedBytes": "0",
       "model": "",
@@ -243,7 +245,10 @@ TEST(Views, JsonIsAKindWithItems) {
       "kvPagesFree": 0,
       "lastBeatMs": "12000",
       "ageMs": "180000",
-      "reason": "heartbeat lost"
+      "reason": "heartbeat lost",
+      "duty": "NODE_DUTY_UNSPECIFIED",
+      "sessionsRunning": 0,
+      "drainLeftMs": "0"
     }
   ]
 }
