@@ -245,7 +245,10 @@ TEST(Views, JsonIsAKindWithItems) {
       "kvPagesFree": 0,
       "lastBeatMs": "12000",
       "ageMs": "180000",
-      "reason": "heartbeat lost"
+      "reason": "heartbeat lost",
+      "duty": "NODE_DUTY_UNSPECIFIED",
+      "sessionsRunning": 0,
+      "drainLeftMs": "0"
     }
   ]
 }

@@ -130,7 +130,8 @@ TEST_F(DrainTest, ARequestThatFindsNoRoomWaitsForIt) {
   }
   Answer answer;
   std::thread client([&] { answer = cluster_.Generate("hi"); });
-  EXPECT_TRUE(cluster_.WaitUntilPhase("waiting in the queue"));
+  EXPECT_TRUE(cluster_.WaitUntilSession(
+      [](const v1::SessionSummary& s) { return s.phase() == "waiting in the queue"; }));
   for (FakeNode* node : {&a_, &b_}) node->RefuseOpens(absl::OkStatus());
   client.join();
   EXPECT_THAT(answer.status, IsOk());

@@ -141,7 +141,10 @@ TEST_F(FailoverTest, WhoWaitsForARouteIsToldThatThereIsOne) {
   reader->ReadTokens(2);
   a_.SetAnswer({.tokens = ByteTokens("hello")});
   b_.Leave();
-  ASSERT_TRUE(cluster_.WaitUntilNodes(1));
+  // The pause after which it would take suspects again is over, too.
+  ASSERT_TRUE(cluster_.WaitUntilSession([](const v1::SessionSummary& s) {
+    return s.phase() == "waiting for a route" && s.age_ms() > 1500;
+  }));
   b_.Join(cluster_.port());
   EXPECT_THAT(reader->ReadAll(), IsOk());
   EXPECT_EQ(reader->text, "hello");

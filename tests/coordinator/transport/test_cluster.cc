@@ -198,13 +198,13 @@ bool TestCluster::WaitUntilNodes(uint32_t ready) {
   return WaitUntil([ready](const v1::ClusterStatus& s) { return s.nodes_ready() == ready; });
 }
 
-bool TestCluster::WaitUntilPhase(const std::string& phase) {
+bool TestCluster::WaitUntilSession(const std::function<bool(const v1::SessionSummary&)>& holds) {
   return WaitUntil([&](const v1::ClusterStatus&) {
     grpc::ClientContext context;
     v1::SessionList list;
     stubs_->admin->ListSessions(&context, {}, &list);
     for (const v1::SessionSummary& session : list.sessions()) {
-      if (session.phase() == phase) return true;
+      if (holds(session)) return true;
     }
     return false;
   });

@@ -75,8 +75,8 @@ class TestCluster {
   // Asks until the status satisfies `holds`; false after ten seconds without.
   bool WaitUntil(const std::function<bool(const v1::ClusterStatus&)>& holds);
   bool WaitUntilNodes(uint32_t ready);
-  // Until some session is in this phase.
-  bool WaitUntilPhase(const std::string& phase);
+  // Until `holds` is true of some session that has not ended.
+  bool WaitUntilSession(const std::function<bool(const v1::SessionSummary&)>& holds);
   bool WaitUntilReady();
 
  private:
