@@ -179,6 +179,7 @@ v1::ShardList ToShardList(const ClusterView& view, const std::string& model_name
       summary.set_bytes(shard.shard.bytes);
       summary.set_bytes_done(BytesDone(shard));
       summary.set_node_lost(shard.state == ShardState::kLost);
+      summary.set_proven(shard.proven);
     }
   }
   return out;

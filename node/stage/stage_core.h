@@ -194,7 +194,8 @@ class StageCore {
                                               const std::string& capability) const;
 
   // A peer's new connection, before it is welcomed: bundles of its older ones are dropped from now
-  // on. Refused if a newer one stands.
+  // on, and so are those of older lives of its node. Refused if a newer one stands, or a later life
+  // (kWorkerDeath).
   absl::Status OnLinkAccepted(const StagePeer& from, uint64_t connection);
 
   // Rows for this stage, or back at the head. `from` is the link's peer, or the own head.
@@ -355,6 +356,8 @@ class StageCore {
   BufferRef Gather(const std::vector<StepOutput>& outputs) const;
 
   // Links and doubts: stage_links.cc.
+  bool HasNewerLife(const StagePeer& peer) const;
+  bool IsShutOut(const StagePeer& from, uint64_t connection) const;
   bool SendsTo(const Attempt& attempt, const StagePeer& peer) const;
   void FailDoubt(Attempt& attempt, FailureKind kind, const std::string& reason);
   void EndDoubt(Attempt& attempt);

@@ -118,7 +118,24 @@ void StageCore::OnLinkUp(const StagePeer& peer, Instant now) {
   if (!inspect.rows.empty()) actions_.inspects.push_back(std::move(inspect));
 }
 
+// A later life of the same node has linked: whatever this one sent comes late.
+bool StageCore::HasNewerLife(const StagePeer& peer) const {
+  const auto next = connections_.upper_bound(peer);
+  return next != connections_.end() && next->first.node == peer.node;
+}
+
+bool StageCore::IsShutOut(const StagePeer& from, uint64_t connection) const {
+  if (connection == 0 || Planted(PlantedBug::kResumeWithoutFence)) return false;
+  const auto newest = connections_.find(from);
+  return HasNewerLife(from) || (newest != connections_.end() && connection < newest->second);
+}
+
 absl::Status StageCore::OnLinkAccepted(const StagePeer& from, uint64_t connection) {
+  if (HasNewerLife(from)) {
+    return MakeFailure({.kind = FailureKind::kWorkerDeath, .node = from.node},
+                       absl::StrCat("a later life of node ", from.node.value(),
+                                    " than incarnation ", from.incarnation.value(), " has linked"));
+  }
   const auto known = connections_.find(from);
   if (known != connections_.end() && connection <= known->second) {
     return MakeFailure({.kind = FailureKind::kStreamReset, .node = options_.node},

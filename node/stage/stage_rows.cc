@@ -93,9 +93,7 @@ absl::Status StageCore::CheckShape(const StagePeer& from, const StageBundle& bun
 
 void StageCore::OnBundle(const StagePeer& from, StageBundle bundle, Instant now) {
   Expire(now);
-  const auto newest = connections_.find(from);
-  if (newest != connections_.end() && bundle.connection != 0 &&
-      bundle.connection < newest->second && !Planted(PlantedBug::kResumeWithoutFence)) {
+  if (IsShutOut(from, bundle.connection)) {
     ++stats_.bundles_shut_out;
     return;
   }

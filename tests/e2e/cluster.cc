@@ -246,6 +246,14 @@ bool Cluster::Until(absl::Duration timeout, const std::function<bool(Cluster&)>&
   return true;
 }
 
+bool Cluster::UntilAllProven(absl::Duration timeout) {
+  return Until(timeout, [](Cluster& cluster) {
+    const v1::ShardList shards = cluster.ListShards();
+    return std::all_of(shards.shards().begin(), shards.shards().end(),
+                       [](const v1::ShardSummary& shard) { return shard.proven(); });
+  });
+}
+
 CommandResult Cluster::Shardctl(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {BinaryPath("shardctl"), "--endpoint", coordinator_address_});
   return RunCommand(arguments);

@@ -83,6 +83,9 @@ class Cluster {
   // Asks the coordinator until `condition` is true; false after `timeout`.
   bool Until(absl::Duration timeout, const std::function<bool(Cluster&)>& condition);
 
+  // Waits until every shard takes sessions, replicas too: a model is ready with its first ring.
+  bool UntilAllProven(absl::Duration timeout);
+
   CommandResult Shardctl(std::vector<std::string> arguments);
 
   // Logs and stores stay on disk when the cluster is gone; they do anyway when a test fails.

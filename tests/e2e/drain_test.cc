@@ -28,7 +28,10 @@ absl::Status Load(Cluster& cluster, uint32_t replicas, uint32_t sessions = 4) {
   request.set_shards(2);
   request.set_replicas(replicas);
   request.set_sessions_max(sessions);
-  return cluster.LoadModel(request);
+  const absl::Status status = cluster.LoadModel(request);
+  if (!status.ok()) return status;
+  const bool proven = cluster.UntilAllProven(absl::Seconds(10));
+  return proven ? absl::OkStatus() : absl::DeadlineExceededError("probes go on");
 }
 
 bool AllPagesFree(Cluster& cluster) {

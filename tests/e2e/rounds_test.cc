@@ -109,7 +109,8 @@ bool AllIsFree(Cluster& cluster) {
 absl::Status LoadInto(Cluster& cluster, const v1::LoadModelRequest& request) {
   const absl::Status status = cluster.LoadModel(request);
   if (!status.ok()) return status;
-  const bool calm = cluster.Until(absl::Seconds(10),
+  const bool calm = cluster.UntilAllProven(absl::Seconds(10)) &&
+                    cluster.Until(absl::Seconds(10),
                                   [](Cluster& c) { return c.Status().sessions_running() == 0; });
   return calm ? absl::OkStatus() : absl::DeadlineExceededError("probes go on");
 }

@@ -25,5 +25,17 @@ TEST(RegressionsTest, ARouteTableSleepsWhileALostRangeIsNotYetDueAlthoughALinkIs
       "at=255 cut node=0 other=1 amount=1 for=2200");
 }
 
+// What a life had sent on its first connection came after its second and the next life's first.
+TEST(RegressionsTest, ALaterLifeShutsOutAllConnectionsOfTheOnesBefore) {
+  ExpectClean(
+      "world seed=28980 nodes=3 chunk=2 ppm=500 in-flight=4 cache=0;"
+      "session at=157 seed=87550 prompt=12 tokens=5 budget=891 key=1;"
+      "session at=143 seed=267978 prompt=3 tokens=6 budget=884;"
+      "session at=118 seed=85602 prompt=10 tokens=1 budget=1989;"
+      "session at=241 seed=87550 prompt=1 tokens=1 budget=891;"
+      "at=143 repeat-frames node=99 other=2 amount=100 for=7; at=168 rebirth node=1 amount=1;"
+      "at=216 rebirth node=0 amount=1; at=251 half-reset node=1 other=2 amount=1");
+}
+
 }  // namespace
 }  // namespace shardline::sim

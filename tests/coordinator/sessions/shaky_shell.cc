@@ -7,7 +7,7 @@
 namespace shardline::testing {
 namespace {
 
-constexpr int64_t kBudgetMs = 2000;
+constexpr int64_t kBudgetMs = 5000;
 constexpr int64_t kGraceMs = 500;
 constexpr uint32_t kPromptTokens = 40;
 constexpr uint32_t kNewTokens = 4;
