@@ -14,6 +14,7 @@
 namespace shardline::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 
@@ -57,6 +58,9 @@ class FailureTest : public ::testing::TestWithParam<int> {
     return 0;
   }
 
+  // The coordinator's beats or a neighbour's pulses, whoever misses them first.
+  static constexpr char kSilence[] = "heartbeat lost|is silent";
+
   // What a client must see when the node of `stage` failed and stayed away. `noticed` says how it
   // was found out: by the heartbeats or a broken stream, not by the slower step timer.
   static void ExpectNames(const Answer& answer, const Cluster& cluster, int node, int stage,
@@ -67,7 +71,7 @@ class FailureTest : public ::testing::TestWithParam<int> {
     EXPECT_THAT(message, HasSubstr("waiting for a route"));
     EXPECT_THAT(message, HasSubstr(cluster.NodeName(node)));
     EXPECT_THAT(message, HasSubstr(kRanges[stage].ToString()));
-    EXPECT_THAT(message, HasSubstr(noticed));
+    EXPECT_THAT(message, ContainsRegex(noticed));
   }
 
   static void ExpectPagesReturn(Cluster& cluster, int except = -1) {
@@ -140,7 +144,7 @@ TEST_P(FailureTest, APausedNodeIsNamedAndServesAgainAfterwards) {
     cluster.node(victim).Signal(SIGSTOP);
   });
   EXPECT_LT(SystemClock()->Now() - paused, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
+  ExpectNames(cut, cluster, victim, stage, kSilence);
   ExpectPagesReturn(cluster, victim);
   EXPECT_TRUE(cluster.coordinator().Running());
 
@@ -168,7 +172,7 @@ TEST_P(FailureTest, ANodeCutOffIsNamedAndServesAgainWhenTheCableIsMended) {
     cluster.control_proxy(victim).Cut();
   });
   EXPECT_LT(SystemClock()->Now() - cut_at, kNoticeMax);
-  ExpectNames(cut, cluster, victim, stage, "heartbeat lost");
+  ExpectNames(cut, cluster, victim, stage, kSilence);
   ExpectPagesReturn(cluster, victim);
 
   cluster.data_proxy(victim).Mend();
