@@ -115,6 +115,9 @@ v1::GenerateRequest LongPrompt(uint32_t tokens) {
   for (int i = 0; i < 60; ++i) absl::StrAppend(&prompt, "Line ", i, " of a long prompt.\n");
   v1::GenerateRequest request = testing::Greedy(prompt, tokens);
   request.set_want_logits_digest(false);
+  // What is measured is computing the prefix again, one token after the other.
+  request.set_no_drafts(true);
+  request.set_no_prefix_cache(true);
   return request;
 }
 
