@@ -87,11 +87,19 @@ BundleRow StageCore::OnwardRow(const Attempt& attempt, const BundleRow& row) con
   return RowOf(attempt, row.key, output);
 }
 
+bool StageCore::IsWorthAPlan(const std::vector<PendingRow>& rows) const {
+  int64_t token_count = 0;
+  for (const PendingRow& pending : rows) token_count += pending.row.token_count;
+  const absl::Duration time = options_.job_cost.step + token_count * options_.job_cost.row;
+  return time >= options_.announce_min;
+}
+
 // Tells the stages behind this one what the oldest running job will send them, once: as much of it
 // as goes into one bundle. The head, which gets what the last stage computes, prepares nothing.
 void StageCore::AnnounceJob() {
   if (running_.empty() || running_.begin()->first <= announced_) return;
   announced_ = running_.begin()->first;
+  if (!IsWorthAPlan(running_.begin()->second)) return;
   std::map<StagePeer, int64_t> token_counts;
   const size_t first = actions_.plans.size();
   for (const PendingRow& pending : running_.begin()->second) {

@@ -34,6 +34,7 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/instant.h"
+#include "base/shard_cost.h"
 #include "node/kv/hot_kv_manager.h"
 #include "node/stage/compute_job.h"
 #include "node/stage/stage_bundle.h"
@@ -62,6 +63,10 @@ struct StageOptions {
   size_t rows_waiting_max = 4096;
   size_t jobs_in_flight_max = 1;  // The device must finish jobs in the order it got them.
   absl::Duration reclaim_grace = absl::Seconds(1);  // Past its budget an attempt is freed.
+  // A job that takes less, by what `job_cost` says, is not announced: to wake the next stage would
+  // cost more than it can save. Zero: every job is.
+  absl::Duration announce_min;
+  ShardCost job_cost;
   // How long steps may stay in doubt after a reset; zero: they fail at once.
   absl::Duration resume_timeout = absl::Seconds(1);
   SessionId floor;  // No session below it opens any more.
@@ -334,6 +339,7 @@ class StageCore {
   void DropPlanOf(const StagePeer& from);
   BundleRow OnwardRow(const Attempt& attempt, const BundleRow& row) const;
   void AnnounceJob();
+  bool IsWorthAPlan(const std::vector<PendingRow>& rows) const;
 
   // Computing and sending: stage_core.cc.
   void StartJobs(Instant now);

@@ -384,6 +384,19 @@ TEST(StageAhead, TellsTheNextStageWhatIsBeingComputedForIt) {
   EXPECT_TRUE(finished.plans.empty()) << "nothing follows";
 }
 
+TEST(StageAhead, TellsOnlyOfJobsThatTakeLongEnough) {
+  StageOptions options = Options();
+  options.announce_min = absl::Milliseconds(10);
+  options.job_cost = {.step = absl::Milliseconds(2), .row = absl::Milliseconds(1)};
+  Stage stage(options);
+  stage.Open(1);
+  stage.Open(2);
+  const StageActions soon_over = stage.Send({Stage::Row(1, 7)});
+  EXPECT_TRUE(soon_over.plans.empty());
+  stage.Finish(soon_over.jobs.at(0));
+  EXPECT_EQ(stage.Send({Stage::Row(2, 8)}).plans.size(), 1U);
+}
+
 // A plan that is longer than what may follow it would be refused by an honest link.
 TEST(StageAhead, TellsOfOneBundleAtMost) {
   StageOptions options = Options();
