@@ -24,11 +24,6 @@ constexpr absl::Duration kEndingLimit = absl::Seconds(2);  // For records and fe
 constexpr absl::Duration kProbeBudget = absl::Seconds(60);
 constexpr std::string_view kProbeTenant = "shardline.probe";
 
-absl::Status Busy() {
-  return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
-                     "the coordinator is overloaded or shutting down");
-}
-
 // Nobody knows what the disk holds: clients come back to the next coordinator, which reads it anew.
 // An orderly end would be told from records that cannot be written.
 void StopAtOnce(const absl::Status& status) {
@@ -77,6 +72,11 @@ class ProbeWatch final : public SessionObserver {
 };
 
 }  // namespace
+
+absl::Status Coordinator::Busy() {
+  return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
+                     "the coordinator is overloaded or shutting down");
+}
 
 absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const CoordinatorOptions& options,
                                                                 const Clock* clock) {

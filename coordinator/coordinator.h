@@ -86,6 +86,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void Pump();
   bool CarryOutMembership();
 
+  // What a call gets that the loop does not take.
+  static absl::Status Busy();
+
   // Cordons and drains: coordinator_drains.cc.
   bool CarryOutDrains();
   void AnswerDrainWaiters(const NodeId& node);

@@ -16,11 +16,6 @@ absl::Status NoSuchNode(const NodeId& node) {
   return absl::NotFoundError(absl::StrCat("no node ", node.value(), " has joined"));
 }
 
-absl::Status Busy() {
-  return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
-                     "the coordinator is overloaded or shutting down");
-}
-
 bool Uses(const Route& route, const std::vector<NodeId>& nodes) {
   return std::any_of(route.stages.begin(), route.stages.end(), [&](const RouteStage& stage) {
     return std::find(nodes.begin(), nodes.end(), stage.node) != nodes.end();

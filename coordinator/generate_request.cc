@@ -14,6 +14,7 @@
 #include "base/prefix_chain.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "proto/wire/message_conversion.h"
 
 namespace shardline {
 namespace {
@@ -24,7 +25,6 @@ constexpr int64_t kDeadlineMsMax = 600'000;
 constexpr uint32_t kTopLogprobsMax = 20;
 constexpr int kStopTokensMax = 256;
 constexpr size_t kKeyBytesMax = 256;
-constexpr size_t kTenantBytesMax = 256;
 
 template <typename... Text>
 absl::Status Invalid(const Text&... text) {

@@ -184,7 +184,11 @@ RoundChoice ChooseRounds(absl::Span<const StageCost> stages, const RoundLoad& lo
     choice.in_flight = forecast.in_flight;
     break;
   }
-  if (!std::all_of(stages.begin(), stages.end(), IsMeasured)) return choice;
+  // A shard too large for the larger pass has told no price of a row: it is not free.
+  const bool has_prices = std::all_of(stages.begin(), stages.end(), [](const StageCost& stage) {
+    return IsMeasured(stage) && stage.cost.row > absl::ZeroDuration();
+  });
+  if (!has_prices) return choice;
   for (const StageCost& stage : stages) {
     choice.lap_step += stage.cost.step + stage.cost.finish_step;
     choice.lap_row += stage.cost.row + stage.cost.finish_row;

@@ -68,7 +68,7 @@ std::vector<RoundForecast> ForecastRounds(absl::Span<const StageCost> stages,
 struct RoundChoice {
   int32_t in_flight = 1;
   absl::Duration lap_step;  // A lap without rows and each row of it, as measured; zero when some
-  absl::Duration lap_row;   // stage did not measure.
+  absl::Duration lap_row;   // stage did not measure, or not its rows.
 
   friend bool operator==(const RoundChoice&, const RoundChoice&) = default;
 };

@@ -12,7 +12,7 @@ namespace shardline {
 
 struct MeasureCostOptions {
   // No pass is begun after this long; one that runs is finished. A shard whose first pass takes
-  // longer has been measured with that one: its rows then cost nothing on top.
+  // longer has been measured with that one: the price of its rows is then zero, not known.
   absl::Duration limit = absl::Milliseconds(250);
   int32_t rows = 16;       // Of the larger pass; 2 to kPageTokens.
   int32_t passes_max = 5;  // Of each.

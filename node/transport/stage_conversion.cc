@@ -270,8 +270,8 @@ absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
   run.sampling.logits_digest = request.want_logits_digest();
   run.stop_tokens.assign(request.stop_tokens().begin(), request.stop_tokens().end());
   run.budget = absl::Milliseconds(request.budget_ms());
-  SL_RETURN_IF_ERROR(
-      CheckCount(static_cast<int>(request.tenant().size()), kTenantBytesMax, "tenant"));
+  SL_RETURN_IF_ERROR(CheckCount(static_cast<int>(request.tenant().size()),
+                                static_cast<int>(kTenantBytesMax), "tenant"));
   run.tenant = request.tenant();
   SL_ASSIGN_OR_RETURN(run.cached_tokens, ToInt32(request.cached_tokens(), "cached_tokens"));
   SL_ASSIGN_OR_RETURN(run.prefix_root, PrefixKey::FromBytes(request.prefix_root()));

@@ -24,7 +24,6 @@ inline constexpr int kPromptTokensMax = 1 << 20;
 inline constexpr int kLogitBiasMax = 1024;
 inline constexpr int kStopTokensMax = 64;
 inline constexpr int kCapabilityBytesMax = 64;
-inline constexpr int kTenantBytesMax = 256;
 
 v1::Recipe ToProto(const Recipe& recipe);
 Recipe FromProto(const v1::Recipe& recipe);

@@ -17,6 +17,7 @@
 namespace shardline {
 
 inline constexpr size_t kNodeIdBytesMax = 128;
+inline constexpr size_t kTenantBytesMax = 256;
 
 // True for 1 to kNodeIdBytesMax letters, digits, '.', '_' and '-': safe in logs, metrics and
 // file names.

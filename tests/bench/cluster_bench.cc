@@ -9,8 +9,8 @@
 
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -18,6 +18,7 @@
 #include "base/check.h"
 #include "kernels/thread_pool.h"
 #include "tests/bench/floors.h"
+#include "tests/bench/serve.h"
 #include "tests/e2e/cluster.h"
 
 namespace shardline::bench {
@@ -30,16 +31,10 @@ constexpr int kPairs = 9;
 constexpr uint32_t kTokens = 96;
 
 std::unique_ptr<Cluster> Serve(const std::string& model, int nodes) {
-  auto cluster = std::make_unique<Cluster>(
-      Cluster::Options{.nodes = nodes, .memory = "4GiB", .threads = UsableCpuCount()});
   v1::LoadModelRequest request;
-  request.set_path(std::filesystem::absolute(model).string());
-  request.set_name("bench");
-  request.set_shards(static_cast<uint32_t>(nodes));
   request.set_context_tokens_max(1024);
-  const absl::Status status = cluster->LoadModel(request);
-  SL_CHECK(status.ok(), status.ToString());
-  return cluster;
+  return ServeModel(model, {.nodes = nodes, .memory = "4GiB", .threads = UsableCpuCount()},
+                    std::move(request));
 }
 
 v1::RunTimings Decode(Cluster& cluster) {

@@ -6,14 +6,15 @@
 
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "kernels/thread_pool.h"
 #include "tests/bench/floors.h"
+#include "tests/bench/serve.h"
 #include "tests/e2e/cluster.h"
 
 namespace shardline::bench {
@@ -39,16 +40,10 @@ std::string Prompt(const std::string& kind) {
 }
 
 std::unique_ptr<Cluster> Serve(const std::string& model) {
-  auto cluster = std::make_unique<Cluster>(
-      Cluster::Options{.nodes = 1, .memory = "4GiB", .threads = UsableCpuCount()});
   v1::LoadModelRequest request;
-  request.set_path(std::filesystem::absolute(model).string());
-  request.set_name("bench");
-  request.set_shards(1);
   request.set_context_tokens_max(1024);
-  const absl::Status status = cluster->LoadModel(request);
-  SL_CHECK(status.ok(), status.ToString());
-  return cluster;
+  return ServeModel(model, {.nodes = 1, .memory = "4GiB", .threads = UsableCpuCount()},
+                    std::move(request));
 }
 
 Answer Decode(Cluster& cluster, const std::string& prompt, bool drafts) {

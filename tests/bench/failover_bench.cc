@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "tests/bench/floors.h"
+#include "tests/bench/serve.h"
 #include "tests/e2e/cluster.h"
 
 namespace shardline::bench {
@@ -39,16 +40,11 @@ void Wait(absl::Duration duration) {
 }
 
 std::unique_ptr<Cluster> Serve(const std::string& model, int replicas) {
-  auto cluster = std::make_unique<Cluster>(Cluster::Options{.nodes = kShards * replicas});
   v1::LoadModelRequest request;
-  request.set_path(std::filesystem::absolute(model).string());
-  request.set_name("bench");
   request.set_shards(kShards);
   request.set_replicas(static_cast<uint32_t>(replicas));
   request.set_context_tokens_max(2048);
-  const absl::Status status = cluster->LoadModel(request);
-  SL_CHECK(status.ok(), status.ToString());
-  return cluster;
+  return ServeModel(model, {.nodes = kShards * replicas}, std::move(request));
 }
 
 void AwaitWhole(Cluster& cluster) {

@@ -4,8 +4,8 @@
 //                               same prompt computed whole, beside the share that is not cached
 
 #include <cstdio>
-#include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +13,7 @@
 #include "base/version.h"
 #include "kernels/thread_pool.h"
 #include "tests/bench/floors.h"
+#include "tests/bench/serve.h"
 #include "tests/e2e/cluster.h"
 
 namespace shardline::bench {
@@ -27,16 +28,10 @@ constexpr size_t kSharedTokens = 1152;
 static_assert(kSharedTokens % kPageTokens == 0 && kSharedTokens * 10 == kPromptTokens * 9);
 
 std::unique_ptr<Cluster> Serve(const std::string& model, int nodes) {
-  auto cluster = std::make_unique<Cluster>(
-      Cluster::Options{.nodes = nodes, .memory = "4GiB", .threads = UsableCpuCount()});
   v1::LoadModelRequest request;
-  request.set_path(std::filesystem::absolute(model).string());
-  request.set_name("bench");
-  request.set_shards(static_cast<uint32_t>(nodes));
   request.set_context_tokens_max(2048);
-  const absl::Status status = cluster->LoadModel(request);
-  SL_CHECK(status.ok(), status.ToString());
-  return cluster;
+  return ServeModel(model, {.nodes = nodes, .memory = "4GiB", .threads = UsableCpuCount()},
+                    std::move(request));
 }
 
 // `count` tokens of a text about `topic`.

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,7 @@
 #include "node/sampling/sampler.h"
 #include "tests/bench/bench_model.h"
 #include "tests/bench/floors.h"
+#include "tests/bench/serve.h"
 #include "tests/bench/streams.h"
 #include "tests/e2e/cluster.h"
 #include "tests/support/tiny_llama.h"
@@ -34,16 +36,10 @@ using testing::Cluster;
 
 std::unique_ptr<Cluster> Serve(const std::string& model, const Cluster::Options& options,
                                uint32_t sessions) {
-  auto cluster = std::make_unique<Cluster>(options);
   v1::LoadModelRequest request;
-  request.set_path(std::filesystem::absolute(model).string());
-  request.set_name("bench");
-  request.set_shards(static_cast<uint32_t>(options.nodes));
   request.set_context_tokens_max(256);
   request.set_sessions_max(sessions);
-  const absl::Status status = cluster->LoadModel(request);
-  SL_CHECK(status.ok(), status.ToString());
-  return cluster;
+  return ServeModel(model, options, std::move(request));
 }
 
 std::vector<v1::GenerateRequest> Sessions(int count, uint32_t tokens) {

@@ -254,6 +254,14 @@ bool Cluster::UntilAllProven(absl::Duration timeout) {
   });
 }
 
+bool AllPagesFree(Cluster& cluster) {
+  const v1::NodeList nodes = cluster.ListNodes();
+  return std::all_of(nodes.nodes().begin(), nodes.nodes().end(), [](const v1::NodeSummary& node) {
+    if (node.state() == v1::NODE_STATE_LOST) return true;
+    return node.attempts_open() == 0 && node.kv_pages_free() == node.kv_pages_total();
+  });
+}
+
 CommandResult Cluster::Shardctl(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {BinaryPath("shardctl"), "--endpoint", coordinator_address_});
   return RunCommand(arguments);

@@ -30,6 +30,10 @@ struct Answer {
   std::optional<v1::GenerateEnd> end;
 };
 
+class Cluster;
+// Nothing is open, and all KV pages can be had, on every node that is not lost.
+bool AllPagesFree(Cluster& cluster);
+
 class Cluster {
  public:
   struct Options {

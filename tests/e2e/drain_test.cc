@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/same_answer.h"
 #include "tests/support/status_matchers.h"
 
 namespace shardline::testing {
@@ -32,22 +33,6 @@ absl::Status Load(Cluster& cluster, uint32_t replicas, uint32_t sessions = 4) {
   if (!status.ok()) return status;
   const bool proven = cluster.UntilAllProven(absl::Seconds(10));
   return proven ? absl::OkStatus() : absl::DeadlineExceededError("probes go on");
-}
-
-bool AllPagesFree(Cluster& cluster) {
-  const v1::NodeList nodes = cluster.ListNodes();
-  for (const v1::NodeSummary& node : nodes.nodes()) {
-    if (node.state() != v1::NODE_STATE_LOST && node.attempts_open() != 0) return false;
-  }
-  return true;
-}
-
-void ExpectSame(const Answer& answer, const Answer& calm) {
-  ASSERT_THAT(answer.status, IsOk());
-  EXPECT_TRUE(answer.end.has_value());
-  EXPECT_THAT(answer.tokens, ElementsAreArray(calm.tokens));
-  EXPECT_THAT(answer.digests, ElementsAreArray(calm.digests));
-  EXPECT_EQ(answer.text, calm.text);
 }
 
 class DrainTest : public ::testing::Test {

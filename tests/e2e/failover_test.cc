@@ -18,6 +18,7 @@
 #include "tests/e2e/chaos_client.h"
 #include "tests/e2e/chaos_faults.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/same_answer.h"
 #include "tests/support/status_matchers.h"
 
 namespace shardline::testing {
@@ -55,24 +56,6 @@ absl::Status LoadTightly(Cluster& cluster) {
   request.set_context_tokens_max(512);
   request.set_sessions_max(1);
   return cluster.LoadModel(request);
-}
-
-bool AllPagesFree(Cluster& cluster) {
-  const v1::NodeList nodes = cluster.ListNodes();
-  for (const v1::NodeSummary& node : nodes.nodes()) {
-    if (node.state() == v1::NODE_STATE_LOST) continue;
-    if (node.attempts_open() != 0 || node.kv_pages_free() != node.kv_pages_total()) return false;
-  }
-  return true;
-}
-
-// Everything the client sees but the time and the restarts.
-void ExpectSame(const Answer& answer, const Answer& calm) {
-  ASSERT_THAT(answer.status, IsOk());
-  EXPECT_TRUE(answer.end.has_value());
-  EXPECT_THAT(answer.tokens, ElementsAreArray(calm.tokens));
-  EXPECT_THAT(answer.digests, ElementsAreArray(calm.digests));
-  EXPECT_EQ(answer.text, calm.text);
 }
 
 // Runs `request`; at token `at` (0: before the first) `strike` hits the node of `stage`.

@@ -101,15 +101,6 @@ void ExpectSame(const Told& told, const Told& cold, uint32_t cached_tokens) {
   EXPECT_EQ(told.tokens, cold.tokens);
 }
 
-bool AllPagesFree(Cluster& cluster) {
-  const v1::NodeList nodes = cluster.ListNodes();
-  for (const v1::NodeSummary& node : nodes.nodes()) {
-    if (node.state() == v1::NODE_STATE_LOST) continue;
-    if (node.attempts_open() != 0 || node.kv_pages_free() != node.kv_pages_total()) return false;
-  }
-  return true;
-}
-
 class PrefixCacheTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PrefixCacheTest, AHitAnswersAsAMissDoes) {

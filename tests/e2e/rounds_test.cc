@@ -16,6 +16,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/cluster.h"
+#include "tests/e2e/same_answer.h"
 #include "tests/support/status_matchers.h"
 
 namespace shardline::testing {
@@ -88,23 +89,6 @@ std::vector<Answer> Together(Cluster& cluster, const std::vector<v1::GenerateReq
   return answers;
 }
 
-void ExpectSame(const Answer& answer, const Answer& alone) {
-  EXPECT_TRUE(answer.end.has_value());
-  EXPECT_THAT(answer.tokens, ElementsAreArray(alone.tokens));
-  EXPECT_THAT(answer.digests, ElementsAreArray(alone.digests));
-  EXPECT_THAT(answer.logprobs, ElementsAreArray(alone.logprobs));
-  EXPECT_EQ(answer.text, alone.text);
-}
-
-bool AllIsFree(Cluster& cluster) {
-  const v1::NodeList nodes = cluster.ListNodes();
-  for (const v1::NodeSummary& node : nodes.nodes()) {
-    if (node.state() == v1::NODE_STATE_LOST) continue;
-    if (node.attempts_open() != 0 || node.kv_pages_free() != node.kv_pages_total()) return false;
-  }
-  return true;
-}
-
 // Ready for the test's sessions alone: those that prove the routes are over.
 absl::Status LoadInto(Cluster& cluster, const v1::LoadModelRequest& request) {
   const absl::Status status = cluster.LoadModel(request);
@@ -151,14 +135,14 @@ TEST_F(RoundsTest, SixtyFourPromptsAtOnceOnOneNodeAnswerAsEachAlone) {
   ExpectAllSame(Together(cluster, Mix(kCount)));
   // And again, with what the first time has left in the caches.
   ExpectAllSame(Together(cluster, Mix(20)));
-  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllIsFree));
+  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
 TEST_F(RoundsTest, SixtyFourPromptsAtOnceOverThreeNodesAnswerAsEachAlone) {
   Cluster cluster({.nodes = 3});
   ASSERT_THAT(LoadInto(cluster, Load(3, 16)), IsOk());
   ExpectAllSame(Together(cluster, Mix(kCount)));
-  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllIsFree));
+  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
 TEST_F(RoundsTest, ANodeThatIsKilledAmongSixtyFourPromptsDoesNotShow) {
@@ -170,7 +154,7 @@ TEST_F(RoundsTest, ANodeThatIsKilledAmongSixtyFourPromptsDoesNotShow) {
   ExpectAllSame(answers);
   EXPECT_TRUE(std::any_of(answers.begin(), answers.end(),
                           [](const Answer& answer) { return !answer.restarts.empty(); }));
-  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllIsFree));
+  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
 // One context of pages for 64 sessions: they wait for each other, or are told why not.
@@ -193,7 +177,7 @@ TEST_F(RoundsTest, WithoutRoomForAllEachIsAnsweredAsAloneOrRefusedByName) {
   }
   EXPECT_GT(completed, 0);
   std::printf("%d of %d completed\n", completed, kCount);
-  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllIsFree));
+  EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
 }  // namespace

@@ -133,6 +133,13 @@ TEST(RoundCostTest, WithoutMeasuresTheShapeOfTheRingDecidesAndNoCostIsTold) {
   EXPECT_EQ(ChooseRounds({}).in_flight, 1);
 }
 
+// Else the head would take many drafts for free next to one that did measure.
+TEST(RoundCostTest, NoCostIsToldWhereAStageWasTooLargeToMeasureItsRows) {
+  const RoundChoice choice = ChooseRounds({Stage(6, 1.5), Stage(400, 0)});
+  EXPECT_EQ(choice.lap_step, absl::ZeroDuration());
+  EXPECT_EQ(choice.lap_row, absl::ZeroDuration());
+}
+
 // Any ring: more rounds never begin less often, and a dearer stage never lets more begin.
 TEST(RoundCostTest, ForecastsAreMonotonous) {
   std::mt19937 random(7);

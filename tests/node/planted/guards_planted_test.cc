@@ -237,16 +237,21 @@ bool AnOlderConnectionIsShutOut() {
   return stage.Row(1, 0, 1.0F, 1).jobs.empty();
 }
 
+// A ring of its own.
+StageOptions HeadStage() {
+  return {.node = NodeId("a"),
+          .incarnation = Incarnation(1),
+          .recipe = {.model_id = ModelId("m")},
+          .layers = {.begin = 0, .end = 2},
+          .layers_total = 2,
+          .is_head = true,
+          .hidden_dim = 1,
+          .pages_total = kPages,
+          .context_tokens_max = 64};
+}
+
 bool APageIsFoundOnlyWhenItIsComputed() {
-  StageCore stage({.node = NodeId("a"),
-                   .incarnation = Incarnation(1),
-                   .recipe = {.model_id = ModelId("m")},
-                   .layers = {.begin = 0, .end = 2},
-                   .layers_total = 2,
-                   .is_head = true,
-                   .hidden_dim = 1,
-                   .pages_total = kPages,
-                   .context_tokens_max = 64});
+  StageCore stage(HeadStage());
   const Instant now = Instant::FromOrigin(absl::Seconds(100));
   OpenAttempt open{.key = Stage::Key(1),
                    .term = Term(1),
@@ -271,15 +276,7 @@ bool APageIsFoundOnlyWhenItIsComputed() {
 
 // The row of session 8 comes where that of session 7 was announced.
 bool ARowIsComputedOnItsOwnPages() {
-  StageCore core({.node = NodeId("a"),
-                  .incarnation = Incarnation(1),
-                  .recipe = {.model_id = ModelId("m")},
-                  .layers = {.begin = 0, .end = 2},
-                  .layers_total = 2,
-                  .is_head = true,
-                  .hidden_dim = 1,
-                  .pages_total = kPages,
-                  .context_tokens_max = 64});
+  StageCore core(HeadStage());
   const Instant now = Instant::FromOrigin(absl::Seconds(100));
   std::vector<BundleRow> rows;
   for (uint64_t session : {7, 8}) {
