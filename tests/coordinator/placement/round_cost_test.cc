@@ -77,7 +77,12 @@ TEST(RoundCostTest, FewThreadsLeaveCoresToTheOtherStages) {
 TEST(RoundCostTest, ABusThatOneStageFillsIsWorthOneRound) {
   // A step is nothing but the stream of its weights, and rows cost next to nothing.
   const double read = 1e10;
-  EXPECT_EQ(ChooseRounds(TwoPinned(10, 0.001, read)).in_flight, 1);
+  const std::vector<StageCost> stages = TwoPinned(10, 0.001, read);
+  EXPECT_EQ(ChooseRounds(stages).in_flight, 1);
+  // A round has the bus for 10 ms twice.
+  for (const RoundForecast& forecast : ForecastRounds(stages)) {
+    EXPECT_LE(forecast.full_rounds_per_s, 50.0) << forecast.in_flight;
+  }
 }
 
 TEST(RoundCostTest, ABusLeavesRoomForArithmetic) {
@@ -115,6 +120,9 @@ TEST(RoundCostTest, TheHeadPaysItsFinishToo) {
   stages[0].cost.finish_step = absl::Milliseconds(3);
   stages[0].cost.finish_row = absl::Milliseconds(1);
   EXPECT_LT(ForecastRounds(stages)[1].full_rounds_per_s, before);
+  std::vector<StageCost> rows_alone = OwnHardware(2);
+  rows_alone[0].cost.finish_row = absl::Milliseconds(1);
+  EXPECT_LT(ForecastRounds(rows_alone)[1].full_rounds_per_s, before);
   const RoundChoice choice = ChooseRounds(stages);
   EXPECT_EQ(choice.lap_step, absl::Milliseconds(15));
   EXPECT_EQ(choice.lap_row, absl::Milliseconds(4));

@@ -86,6 +86,16 @@ TEST_F(AdmissionTest, OnlyWhoNeedsLessThanWhatWasRefusedMayPass) {
   EXPECT_EQ(Turn(), 1U);  // It has kept its place.
 }
 
+// Else its own small requests would keep a tenant's turn while a large one of it waits.
+TEST_F(AdmissionTest, WhoPassesItsOwnTenantsLargeOneComesBehindTheOthersFirst) {
+  ASSERT_THAT(Come(1, 50, "b"), IsOk());
+  ASSERT_THAT(Come(2, 10, "b"), IsOk());
+  ASSERT_THAT(Come(3, 10, "c"), IsOk());
+  ASSERT_EQ(Turn(), 1U);
+  Refuse(1);
+  EXPECT_THAT(AdmitAll(), ElementsAre(3, 2));
+}
+
 TEST_F(AdmissionTest, ALargeWaiterIsPassedSoOftenAndThenNobodyPasses) {
   ASSERT_THAT(Come(1, 50), IsOk());
   for (uint64_t i = 2; i <= 8; ++i) ASSERT_THAT(Come(i, 10), IsOk());
