@@ -163,22 +163,30 @@ Node::~Node() {
 }
 
 void Node::Drain(absl::Duration timeout) {
+  const Instant deadline = clock_->Now() + timeout;
   const Instant move_by = clock_->Now() + std::max(timeout - kMoveTime, timeout / 2);
   // A run that is late goes elsewhere. What the coordinator has not moved in time ends here.
   gate_.Shut();
-  strand_.Post([this, deadline = clock_->Now() + timeout] {
+  strand_.Post([this, deadline] {
     if (loop_ == nullptr) return;
     loop_->DrainRuns(MakeFailure({.kind = FailureKind::kOverloaded, .node = options_.node_id},
                                  "the node is leaving"),
                      deadline);
   });
-  absl::MutexLock lock(&mu_);
-  leaving_ = Leaving{.move_by = move_by, .lost = !joined_};
-  const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return leaving_->lost || (leaving_->heard >= kAnswersToLeave && leaving_->empty);
-  };
-  const bool drained = mu_.AwaitWithTimeout(absl::Condition(&left), timeout);
-  LogInfo("drained", {{"empty", leaving_->empty}, {"in_time", drained}});
+  bool empty = false;
+  bool in_time = false;
+  {
+    absl::MutexLock lock(&mu_);
+    leaving_ = Leaving{.move_by = move_by, .lost = !joined_};
+    const auto left = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return leaving_->lost || (leaving_->heard >= kAnswersToLeave && leaving_->empty);
+    };
+    in_time = mu_.AwaitWithTimeout(absl::Condition(&left), timeout);
+    empty = leaving_->empty;
+  }
+  // Runs that had come before the gate was shut, and nobody else knows of yet.
+  in_time = gate_.AwaitEmpty(std::max(deadline - clock_->Now(), absl::ZeroDuration())) && in_time;
+  LogInfo("drained", {{"empty", empty}, {"in_time", in_time}});
 }
 
 void Node::NoteHeard(bool any_live) {
