@@ -9,7 +9,7 @@
 
 namespace shardline {
 
-ClientStream::ClientStream(InferenceService* clients, RequestId id,
+ClientStream::ClientStream(ClientSink* clients, RequestId id,
                            std::shared_ptr<const ModelFile> file, uint32_t prompt_tokens,
                            const std::vector<int32_t>& tokens_held)
     : clients_(clients), id_(id), file_(std::move(file)), prompt_tokens_(prompt_tokens) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// One client's gRPC stream as a watcher of its session: numbers to messages, tokens to text.
+// One client's stream as a watcher of its session: numbers to messages, tokens to text.
 //
 // Text never ends inside a UTF-8 sequence; what is held back goes on over restarts, and a client
 // that comes back with tokens in hand gets the text behind them, as if nothing had happened.
@@ -12,7 +12,7 @@
 #include "base/id.h"
 #include "coordinator/model_file.h"
 #include "coordinator/session_runner.h"
-#include "coordinator/transport/inference_service.h"
+#include "coordinator/transport/client_sink.h"
 #include "coordinator/transport/utf8_hold.h"
 
 namespace shardline {
@@ -20,7 +20,7 @@ namespace shardline {
 class ClientStream final : public SessionObserver {
  public:
   // `clients` outlives this.
-  ClientStream(InferenceService* clients, RequestId id, std::shared_ptr<const ModelFile> file,
+  ClientStream(ClientSink* clients, RequestId id, std::shared_ptr<const ModelFile> file,
                uint32_t prompt_tokens, const std::vector<int32_t>& tokens_held);
 
   void OnStarted(const SessionStart& start) override;
@@ -32,7 +32,7 @@ class ClientStream final : public SessionObserver {
   bool Send(v1::GenerateEvent event);
   std::string TextOf(int32_t token);
 
-  InferenceService* const clients_;
+  ClientSink* const clients_;
   const RequestId id_;
   const std::shared_ptr<const ModelFile> file_;
   const uint32_t prompt_tokens_;

@@ -8,7 +8,8 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libhwy-dev libsqlite3-dev libpcre2-dev libcli11-dev libspdlog-dev nlohmann-json3-dev
   libyaml-cpp-dev libxxhash-dev libgtest-dev libgmock-dev libbenchmark-dev libssl-dev
-  prometheus-cpp-dev spin python3 python3-pip ca-certificates
+  prometheus-cpp-dev spin python3 python3-pip python3-venv ca-certificates
+  libboost1.81-dev curl chromium
 )
 
 case "${1:-}" in

@@ -17,6 +17,7 @@
 #include "base/failure.h"
 #include "base/metrics/metric.h"
 #include "coordinator/sessions/session_words.h"
+#include "coordinator/transport/client_sink.h"
 #include "shardline/v1/inference.pb.h"
 
 namespace grpc {
@@ -35,20 +36,17 @@ class ClientEvents {
   virtual absl::StatusOr<v1::TokenizeReply> OnTokenize(const v1::TokenizeRequest& request) = 0;
 };
 
-class InferenceService {
+class InferenceService final : public ClientSink {
  public:
   // `events` outlives the server that serves this. At most `messages_queued_max` events wait for
   // one client.
   InferenceService(ClientEvents* events, size_t messages_queued_max);
-  ~InferenceService();
+  ~InferenceService() override;
 
-  // Queues `event`; false when the stream is gone or its queue is full. Any thread.
-  [[nodiscard]] bool Send(RequestId request_id, v1::GenerateEvent event);
-
-  // Ends the stream after what is queued; EndNow drops the queue, for a client that does not keep
-  // up. Only the first end counts. Any thread.
-  void End(RequestId request_id, const absl::Status& status);
-  void EndNow(RequestId request_id, const absl::Status& status);
+  // ClientSink.
+  [[nodiscard]] bool Send(RequestId request_id, v1::GenerateEvent event) override;
+  void End(RequestId request_id, const absl::Status& status) override;
+  void EndNow(RequestId request_id, const absl::Status& status) override;
 
   // What clients were told, by kind. Any thread.
   KindCounts failures() const;
