@@ -85,6 +85,7 @@ class HeadCore {
   // neither does TakeActions after it. REQUIRES: not OK.
   void Halt(const absl::Status& reason, Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   HeadActions TakeActions();
 
   // When OnTick must be called next; InfiniteFuture if there is nothing to wait for.
@@ -192,7 +193,8 @@ class HeadCore {
   bool TakeToken(Attempts::iterator it, SampledToken token, Instant now);
 
   const HeadOptions options_;
-  std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.
+  // By kind: ends for when there is no memory for their names. The same for all heads.
+  const std::vector<absl::Status>& spares_;
   Attempts attempts_;
   HeadLanes lanes_;
   SlotAdmission admission_;
