@@ -414,11 +414,7 @@ RoundChoice ModelLoads::RoundsOf(const Route& route) const {
   return ChooseRounds(costs);
 }
 
-bool ModelLoads::AnyReady() const {
-  const std::vector<ModelView> views = routes_.List(world_.clock->Now());
-  return std::any_of(views.begin(), views.end(),
-                     [](const ModelView& view) { return view.state == ModelState::kReady; });
-}
+bool ModelLoads::AnyReady() const { return routes_.any_ready(); }
 
 std::vector<ClusterModel> ModelLoads::List() const {
   const std::vector<ModelView> views = routes_.List(world_.clock->Now());

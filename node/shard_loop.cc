@@ -1,6 +1,7 @@
 #include "node/shard_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -242,12 +243,13 @@ void ShardLoop::End(const absl::Status& reason) {
 
 void ShardLoop::Drain() {
   while (true) {
-    StageActions stage = stage_.TakeActions();
-    HeadActions head;
-    if (head_ != nullptr) head = head_->TakeActions();
-    if (stage.empty() && head.empty()) break;
-    CarryOut(std::move(stage));
-    CarryOut(std::move(head));
+    std::optional<StageActions> stage;
+    std::optional<HeadActions> head;
+    if (stage_.has_actions()) stage = stage_.TakeActions();
+    if (head_ != nullptr && head_->has_actions()) head = head_->TakeActions();
+    if (!stage && !head) break;
+    if (stage) CarryOut(*std::move(stage));
+    if (head) CarryOut(*std::move(head));
   }
   Publish();
 }
