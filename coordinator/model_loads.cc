@@ -152,6 +152,7 @@ std::string ModelLoads::Begin(const v1::LoadModelRequest& request,
   }
   entry.wish = *std::move(wish);
   entry.wish.name = name;
+  entry.wish.chunk_tokens_max = world_.chunk_tokens_max;
   Note(name, entry, absl::StrCat("reading ", request.path()));
   reader_.Post([this, name, load = entry.load, path = request.path()] {
     absl::StatusOr<std::shared_ptr<const ModelFile>> file =

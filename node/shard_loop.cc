@@ -44,12 +44,15 @@ StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity&
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
                           const LoadedShard& loaded, bool drafts) {
+  // A round that nobody waits behind has room for the largest piece.
+  const int32_t idle = std::max(HeadOptions().piece_tokens_idle, order.chunk_tokens_max);
   return {.node = identity.node,
           .layers = order.layers,
           .vocab_size = loaded.vocab_size,
           .hidden_dim = loaded.hidden_dim,
           .context_tokens_max = loaded.context_tokens_max,
           .chunk_tokens_max = order.chunk_tokens_max,
+          .piece_tokens_idle = idle,
           .drafts = drafts};
 }
 
