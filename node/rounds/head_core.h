@@ -170,6 +170,15 @@ class HeadCore {
   std::unique_ptr<Drafter> MakeDrafter(const RunAttempt& run) const;
   static bool ReadOn(HeadAttempt& attempt);
   void DraftReady(HeadLane& lane);
+  // The rows of a round that may have drafts, and all that it has so far.
+  struct DraftTurns {
+    int32_t rows_left = 0;
+    int32_t rows_planned = 0;
+  };
+  // Of `ready` rows beside the prompts of filling_view_.
+  DraftTurns TurnsOf(const HeadLane& lane, size_t ready, int32_t decoding_count) const;
+  int32_t DraftsMax(const HeadAttempt& attempt, int32_t generated, int32_t position) const;
+  void ForeseeDrafts(const HeadLane& lane, const HeadRound& oldest, int32_t decoding_count);
 
   // Preparing the next round: head_ahead.cc.
   void StageNext(HeadLane& lane);
