@@ -1,14 +1,11 @@
 #include "base/failure.h"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
-#include <vector>
 
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/check.h"
 
 namespace shardline {
@@ -59,61 +56,86 @@ const KindRow& RowOf(FailureKind kind) {
 // The payload is text, "key=value" lines: readable in a debugger and free of protobuf, which
 // base must not see. Over gRPC the proto of the same name is used instead (proto/wire).
 std::string Encode(const FailureDetail& detail) {
-  std::vector<std::string> lines = {absl::StrCat("kind=", static_cast<int32_t>(detail.kind))};
-  if (detail.session) lines.push_back(absl::StrCat("session=", detail.session->value()));
-  if (detail.epoch) lines.push_back(absl::StrCat("epoch=", detail.epoch->value()));
-  if (detail.step) lines.push_back(absl::StrCat("step=", detail.step->value()));
-  if (!detail.node.empty()) lines.push_back(absl::StrCat("node=", detail.node.value()));
-  if (!detail.reporter.empty()) {
-    lines.push_back(absl::StrCat("reporter=", detail.reporter.value()));
-  }
+  std::string text = absl::StrCat("kind=", static_cast<int32_t>(detail.kind));
+  if (detail.session) absl::StrAppend(&text, "\nsession=", detail.session->value());
+  if (detail.epoch) absl::StrAppend(&text, "\nepoch=", detail.epoch->value());
+  if (detail.step) absl::StrAppend(&text, "\nstep=", detail.step->value());
+  if (!detail.node.empty()) absl::StrAppend(&text, "\nnode=", detail.node.value());
+  if (!detail.reporter.empty()) absl::StrAppend(&text, "\nreporter=", detail.reporter.value());
   if (detail.layers) {
-    lines.push_back(absl::StrCat("begin=", detail.layers->begin));
-    lines.push_back(absl::StrCat("end=", detail.layers->end));
+    absl::StrAppend(&text, "\nbegin=", detail.layers->begin, "\nend=", detail.layers->end);
   }
   if (detail.retry_after > absl::ZeroDuration()) {
-    lines.push_back(absl::StrCat("retry_after_ms=", absl::ToInt64Milliseconds(detail.retry_after)));
+    absl::StrAppend(&text, "\nretry_after_ms=", absl::ToInt64Milliseconds(detail.retry_after));
   }
-  return absl::StrJoin(lines, "\n");
+  return text;
+}
+
+struct Field {
+  absl::string_view name;
+  absl::string_view value;
+};
+
+// Takes the first line off `text`.
+Field TakeField(absl::string_view& text) {
+  const absl::string_view line = text.substr(0, text.find('\n'));
+  text.remove_prefix(std::min(line.size() + 1, text.size()));
+  const size_t end = std::min(line.find('='), line.size());
+  return {.name = line.substr(0, end), .value = line.substr(std::min(end + 1, line.size()))};
+}
+
+// kNone for a number that this build does not know.
+FailureKind ToKind(absl::string_view value) {
+  uint64_t number = 0;
+  const bool known = absl::SimpleAtoi(value, &number) && number < kFailureKindCount;
+  return known ? static_cast<FailureKind>(number) : FailureKind::kNone;
 }
 
 FailureDetail Decode(absl::string_view text) {
   FailureDetail detail;
   LayerRange layers;
   bool has_layers = false;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> field =
-        absl::StrSplit(line, absl::MaxSplits('=', 1));
-    if (field.first == "node") {
-      detail.node = NodeId(std::string(field.second));
+  while (!text.empty()) {
+    const Field field = TakeField(text);
+    if (field.name == "kind") {
+      detail.kind = ToKind(field.value);
       continue;
     }
-    if (field.first == "reporter") {
-      detail.reporter = NodeId(std::string(field.second));
+    if (field.name == "node") {
+      detail.node = NodeId(std::string(field.value));
+      continue;
+    }
+    if (field.name == "reporter") {
+      detail.reporter = NodeId(std::string(field.value));
       continue;
     }
     uint64_t number = 0;
-    if (!absl::SimpleAtoi(field.second, &number)) continue;
-    if (field.first == "kind" && number < kFailureKindCount) {
-      detail.kind = static_cast<FailureKind>(number);
-    } else if (field.first == "session") {
+    if (!absl::SimpleAtoi(field.value, &number)) continue;
+    if (field.name == "session") {
       detail.session = SessionId(number);
-    } else if (field.first == "epoch") {
+    } else if (field.name == "epoch") {
       detail.epoch = Epoch(number);
-    } else if (field.first == "step") {
+    } else if (field.name == "step") {
       detail.step = StepIndex(number);
-    } else if (field.first == "begin") {
+    } else if (field.name == "begin") {
       layers.begin = static_cast<int32_t>(number);
       has_layers = true;
-    } else if (field.first == "end") {
+    } else if (field.name == "end") {
       layers.end = static_cast<int32_t>(number);
       has_layers = true;
-    } else if (field.first == "retry_after_ms") {
+    } else if (field.name == "retry_after_ms") {
       detail.retry_after = absl::Milliseconds(static_cast<int64_t>(number));
     }
   }
   if (has_layers) detail.layers = layers;
   return detail;
+}
+
+// The bytes of `payload`, in `scratch` if they are not in one piece.
+absl::string_view TextOf(const absl::Cord& payload, std::string& scratch) {
+  if (const absl::optional<absl::string_view> flat = payload.TryFlat()) return *flat;
+  absl::CopyCordToString(payload, &scratch);
+  return scratch;
 }
 
 }  // namespace
@@ -131,12 +153,23 @@ absl::Status MakeFailure(const FailureDetail& detail, std::string_view message) 
   return status;
 }
 
-FailureKind FailureKindOf(const absl::Status& status) { return FailureDetailOf(status).kind; }
+// Asked of every status on its way, so only the line in question is read.
+FailureKind FailureKindOf(const absl::Status& status) {
+  if (status.ok()) return FailureKind::kNone;
+  const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
+  if (!payload) return FailureKind::kNone;
+  std::string scratch;
+  for (absl::string_view text = TextOf(*payload, scratch); !text.empty();) {
+    if (const Field field = TakeField(text); field.name == "kind") return ToKind(field.value);
+  }
+  return FailureKind::kNone;
+}
 
 FailureDetail FailureDetailOf(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kPayloadUrl);
   if (!payload) return {};
-  return Decode(std::string(*payload));
+  std::string scratch;
+  return Decode(TextOf(*payload, scratch));
 }
 
 absl::Status WithFailureDetail(const absl::Status& status, const FailureDetail& detail) {

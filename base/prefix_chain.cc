@@ -1,6 +1,6 @@
 #include "base/prefix_chain.h"
 
-#include <openssl/sha.h>
+#include <openssl/evp.h>
 
 #include <bit>
 #include <cstring>
@@ -15,8 +15,11 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "keys are over little-endian tokens");
 
 PrefixKey KeyOf(std::string_view bytes) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
+  // Fetched once: SHA256() would look it up again for every page.
+  static EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  SL_CHECK(sha256 != nullptr);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  SL_CHECK(EVP_Digest(bytes.data(), bytes.size(), digest, nullptr, sha256, nullptr) == 1);
   PrefixKey key;
   std::memcpy(key.bytes.data(), digest, key.bytes.size());
   return key;

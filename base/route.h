@@ -31,4 +31,10 @@ struct RouteStage {
   friend bool operator==(const RouteStage&, const RouteStage&) = default;
 };
 
+// Whether two of these, peers or stages, are the same life of the same node.
+template <typename A, typename B>
+bool SameLife(const A& a, const B& b) {
+  return a.incarnation == b.incarnation && a.node == b.node;
+}
+
 }  // namespace shardline

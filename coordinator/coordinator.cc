@@ -154,6 +154,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            .store = &store_,
            .admin = &admin_,
            .term = term,
+           .chunk_tokens_max = static_cast<int32_t>(options.chunk_tokens_max),
            .send =
                [this](const NodeId& node, v1::CoordinatorMessage message) {
                  auto stream = stream_of_node_.find(node);

@@ -56,6 +56,7 @@ std::string EnvironmentName(const std::string& flag) {
 
 // Terms are kept as signed integers, and many more are to come.
 constexpr uint64_t kRestoreTermMax = uint64_t{1} << 62;
+constexpr uint32_t kChunkTokensMax = 4096;  // What a node takes at most.
 
 // --restore is for one start: a generation a start would be too many.
 bool IsSetting(const std::string& flag) {
@@ -113,6 +114,10 @@ absl::Status CoordinatorOptions::Validate() const {
   }
   if (heartbeat < absl::Milliseconds(10) || heartbeat > absl::Minutes(1)) {
     return absl::InvalidArgumentError("--heartbeat must be from 10ms to 1m");
+  }
+  if (chunk_tokens_max > kChunkTokensMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--chunk-tokens must be at most ", kChunkTokensMax));
   }
   if (lease < 2 * heartbeat) {
     return absl::InvalidArgumentError(
@@ -172,6 +177,9 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
                  "Longest context in tokens; 0: the model's, at most what memory allows")
       ->capture_default_str();
   app.add_option("--sessions", options.sessions_max, "KV for this many full contexts; 0: 4")
+      ->capture_default_str();
+  app.add_option("--chunk-tokens", options.chunk_tokens_max,
+                 "Largest piece of a prompt that a stage computes at once; 0: 256")
       ->capture_default_str();
   app.add_option("--heartbeat", texted.heartbeat, "How often nodes beat")->capture_default_str();
   app.add_option("--lease", texted.lease, "Silence after which a node is lost")

@@ -29,6 +29,8 @@ struct CoordinatorOptions {
   uint32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
   uint32_t sessions_max = 0;        // Full contexts of KV; 0: 4.
 
+  uint32_t chunk_tokens_max = 0;  // Of a prompt in one round, for any model; 0: 256.
+
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration lease = absl::Milliseconds(1400);  // Silence after which a node is lost.
   // A lost node may come back for so long; then its layers go to others.

@@ -152,6 +152,7 @@ std::string ModelLoads::Begin(const v1::LoadModelRequest& request,
   }
   entry.wish = *std::move(wish);
   entry.wish.name = name;
+  entry.wish.chunk_tokens_max = world_.chunk_tokens_max;
   Note(name, entry, absl::StrCat("reading ", request.path()));
   reader_.Post([this, name, load = entry.load, path = request.path()] {
     absl::StatusOr<std::shared_ptr<const ModelFile>> file =
@@ -414,11 +415,7 @@ RoundChoice ModelLoads::RoundsOf(const Route& route) const {
   return ChooseRounds(costs);
 }
 
-bool ModelLoads::AnyReady() const {
-  const std::vector<ModelView> views = routes_.List(world_.clock->Now());
-  return std::any_of(views.begin(), views.end(),
-                     [](const ModelView& view) { return view.state == ModelState::kReady; });
-}
+bool ModelLoads::AnyReady() const { return routes_.any_ready(); }
 
 std::vector<ClusterModel> ModelLoads::List() const {
   const std::vector<ModelView> views = routes_.List(world_.clock->Now());

@@ -42,6 +42,7 @@ class ModelLoads {
     StoreThread* store;
     AdminService* admin;
     Term term;
+    int32_t chunk_tokens_max = 0;  // Of every model that is loaded from here on; as ModelWish's.
     // Sends to a node by its live stream; nothing happens when it has none.
     std::function<void(const NodeId&, v1::CoordinatorMessage)> send;
     // Runs one token on the route; the answer comes on the loop.

@@ -17,20 +17,25 @@ namespace {
 constexpr int32_t kSessionsDefault = 4;
 constexpr int32_t kSessionsMax = 4096;
 constexpr int32_t kContextTokensMin = 256;
-constexpr int32_t kChunkTokensMax = 256;
+constexpr int32_t kChunkTokensDefault = 256;
 constexpr uint64_t kScratchBytesMin = uint64_t{32} << 20;
 
 // Activations of the largest prefill chunk, and logits, in floats: an upper bound on what an
 // executor keeps beside weights and KV.
-uint64_t ScratchBytes(const HyperParameters& hp) {
+uint64_t ScratchBytes(const HyperParameters& hp, int32_t chunk_tokens_max) {
   const uint64_t row = 4 * uint64_t(hp.hidden_dim) + 2 * uint64_t(hp.q_dim()) +
                        2 * uint64_t(hp.kv_dim()) + 3 * uint64_t(hp.ff_dim);
   const uint64_t logits = uint64_t{16} * uint64_t(hp.vocab_size);
-  return kScratchBytesMin + (row * kChunkTokensMax + logits) * sizeof(float);
+  return kScratchBytesMin +
+         (row * static_cast<uint64_t>(chunk_tokens_max) + logits) * sizeof(float);
 }
 
-ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t context,
-                  int32_t sessions) {
+int32_t ChunkTokensOf(const ModelWish& wish) {
+  return wish.chunk_tokens_max == 0 ? kChunkTokensDefault : wish.chunk_tokens_max;
+}
+
+ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t context, int32_t sessions,
+                  int32_t chunk_tokens_max) {
   const ModelCosts& costs = file.costs;
   return {.name = name,
           .layer_bytes = costs.layer_bytes,
@@ -38,7 +43,7 @@ ModelCost CostFor(const ModelFile& file, const std::string& name, int32_t contex
           .head_bytes = costs.final_norm_bytes + costs.lm_head_bytes,
           .head_read_bytes = costs.lm_head_bytes != 0 ? costs.lm_head_bytes : costs.embedding_bytes,
           .kv_bytes_per_token_layer = costs.kv_bytes_per_token_layer,
-          .scratch_bytes = ScratchBytes(file.hyper) + costs.shared_bytes,
+          .scratch_bytes = ScratchBytes(file.hyper, chunk_tokens_max) + costs.shared_bytes,
           .context_tokens = context,
           .sessions = sessions};
 }
@@ -68,7 +73,7 @@ absl::StatusOr<PlacedModel> PlaceOnce(const ModelFile& file, const ModelWish& wi
                               .context_tokens_max = cost.context_tokens,
                               .sessions_max = cost.sessions,
                               .kv_pages = placement.kv_pages,
-                              .chunk_tokens_max = kChunkTokensMax,
+                              .chunk_tokens_max = ChunkTokensOf(wish),
                               .wish = wish},
                      .explanation = placement.explanation};
 }
@@ -77,8 +82,8 @@ absl::StatusOr<PlacedModel> PlaceOnce(const ModelFile& file, const ModelWish& wi
 absl::StatusOr<PlacedModel> GiveLostToIdle(const ModelFile& file, const ModelPlan& in_force,
                                            const std::vector<LayerRange>& lost,
                                            const std::vector<NodeCost>& idle) {
-  const ModelCost cost =
-      CostFor(file, in_force.plan.model, in_force.context_tokens_max, in_force.sessions_max);
+  const ModelCost cost = CostFor(file, in_force.plan.model, in_force.context_tokens_max,
+                                 in_force.sessions_max, in_force.chunk_tokens_max);
   SL_ASSIGN_OR_RETURN(const std::vector<PlacedShard> spares, PlaceSingly(cost, lost, idle));
   PlacedModel out{.plan = in_force, .explanation = ""};
   out.plan.plan.shards.clear();
@@ -101,10 +106,13 @@ absl::StatusOr<PlacedModel> GiveLostToIdle(const ModelFile& file, const ModelPla
 }
 
 nlohmann::ordered_json WishToJson(const ModelWish& wish) {
-  nlohmann::ordered_json json = {
-      {"name", wish.name},         {"context_tokens_max", wish.context_tokens_max},
-      {"shards", wish.shards},     {"sessions_max", wish.sessions_max},
-      {"replicas", wish.replicas}, {"ranges", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"name", wish.name},
+                                 {"context_tokens_max", wish.context_tokens_max},
+                                 {"shards", wish.shards},
+                                 {"sessions_max", wish.sessions_max},
+                                 {"replicas", wish.replicas},
+                                 {"chunk_tokens_max", wish.chunk_tokens_max},
+                                 {"ranges", nlohmann::ordered_json::array()}};
   for (const LayerRange& range : wish.ranges) {
     json["ranges"].push_back({{"begin", range.begin}, {"end", range.end}});
   }
@@ -117,7 +125,8 @@ ModelWish WishFromJson(const nlohmann::json& json) {
                  .shards = json.at("shards").get<int32_t>(),
                  .ranges = {},
                  .sessions_max = json.at("sessions_max").get<int32_t>(),
-                 .replicas = json.at("replicas").get<int32_t>()};
+                 .replicas = json.at("replicas").get<int32_t>(),
+                 .chunk_tokens_max = json.value("chunk_tokens_max", 0)};
   for (const nlohmann::json& range : json.at("ranges")) {
     wish.ranges.push_back({range.at("begin").get<int32_t>(), range.at("end").get<int32_t>()});
   }
@@ -168,7 +177,7 @@ absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& w
                                  .replicas = wish.replicas == 0 ? 1 : wish.replicas};
   int32_t context = wish.context_tokens_max == 0 ? context_of_model : wish.context_tokens_max;
   while (true) {
-    const ModelCost cost = CostFor(file, name, context, sessions);
+    const ModelCost cost = CostFor(file, name, context, sessions, ChunkTokensOf(wish));
     absl::StatusOr<PlacedModel> placed = PlaceOnce(file, wish, cost, options, nodes);
     if (placed.ok()) return placed;
     const bool may_shrink = wish.context_tokens_max == 0 && context / 2 >= kContextTokensMin &&
@@ -189,7 +198,8 @@ absl::StatusOr<PlacedModel> PlaceAgain(const ModelFile& file, const ModelPlan& i
   const std::vector<PlacementOptions> ladder = Ladder(wish, usable.size(), loss.avoid_links);
   absl::Status last;
   for (int32_t context = in_force.context_tokens_max;; context /= 2) {
-    const ModelCost cost = CostFor(file, in_force.plan.model, context, in_force.sessions_max);
+    const ModelCost cost =
+        CostFor(file, in_force.plan.model, context, in_force.sessions_max, ChunkTokensOf(wish));
     for (const PlacementOptions& options : ladder) {
       absl::StatusOr<PlacedModel> placed = PlaceOnce(file, wish, cost, options, usable);
       if (placed.ok()) return placed;

@@ -22,8 +22,9 @@ struct ModelWish {
   int32_t context_tokens_max = 0;  // 0: the model's, at most what memory allows.
   int32_t shards = 0;              // 0: the fewest that fit.
   std::vector<LayerRange> ranges;
-  int32_t sessions_max = 0;  // 0: 4.
-  int32_t replicas = 0;      // Nodes that hold each range; 0: 1.
+  int32_t sessions_max = 0;      // 0: 4.
+  int32_t replicas = 0;          // Nodes that hold each range; 0: 1.
+  int32_t chunk_tokens_max = 0;  // Of a prompt that a stage takes at once; 0: 256.
 
   friend bool operator==(const ModelWish&, const ModelWish&) = default;
 };

@@ -66,6 +66,11 @@ void AddHead(const HeadStats& stats, NodeFigures& figures) {
   for (size_t size = 0; size < stats.rounds_of_rows.size(); ++size) {
     figures.rounds_of_rows[size] += stats.rounds_of_rows[size];
   }
+  figures.rounds_staged += stats.rounds_staged;
+  figures.rounds_promoted += stats.rounds_promoted;
+  figures.rounds_displaced += stats.rounds_displaced;
+  figures.rounds_dropped += stats.rounds_dropped;
+  figures.rounds_refused += stats.rounds_refused;
   figures.draft_tokens += stats.tokens_drafted;
   figures.draft_tokens_accepted += stats.tokens_accepted;
   figures.step_timeouts += stats.step_timeouts;

@@ -49,6 +49,11 @@ struct NodeFigures {
   uint64_t draft_tokens = 0;
   uint64_t draft_tokens_accepted = 0;
   uint64_t step_timeouts = 0;
+  uint64_t rounds_staged = 0;  // Ahead of their turn, and what became of them.
+  uint64_t rounds_promoted = 0;
+  uint64_t rounds_displaced = 0;
+  uint64_t rounds_dropped = 0;
+  uint64_t rounds_refused = 0;
   uint32_t runs_running = 0;  // The waiting ones included.
   uint32_t runs_queued = 0;
   uint32_t rounds_in_flight = 0;

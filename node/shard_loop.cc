@@ -1,6 +1,7 @@
 #include "node/shard_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -43,12 +44,15 @@ StageOptions StageOptionsOf(const ShardSurroundings& around, const LinkIdentity&
 
 HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
                           const LoadedShard& loaded, bool drafts) {
+  // A round that nobody waits behind has room for the largest piece.
+  const int32_t idle = std::max(HeadOptions().piece_tokens_idle, order.chunk_tokens_max);
   return {.node = identity.node,
           .layers = order.layers,
           .vocab_size = loaded.vocab_size,
           .hidden_dim = loaded.hidden_dim,
           .context_tokens_max = loaded.context_tokens_max,
           .chunk_tokens_max = order.chunk_tokens_max,
+          .piece_tokens_idle = idle,
           .drafts = drafts};
 }
 
@@ -242,12 +246,13 @@ void ShardLoop::End(const absl::Status& reason) {
 
 void ShardLoop::Drain() {
   while (true) {
-    StageActions stage = stage_.TakeActions();
-    HeadActions head;
-    if (head_ != nullptr) head = head_->TakeActions();
-    if (stage.empty() && head.empty()) break;
-    CarryOut(std::move(stage));
-    CarryOut(std::move(head));
+    std::optional<StageActions> stage;
+    std::optional<HeadActions> head;
+    if (stage_.has_actions()) stage = stage_.TakeActions();
+    if (head_ != nullptr && head_->has_actions()) head = head_->TakeActions();
+    if (!stage && !head) break;
+    if (stage) CarryOut(*std::move(stage));
+    if (head) CarryOut(*std::move(head));
   }
   Publish();
 }

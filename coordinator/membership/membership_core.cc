@@ -263,24 +263,23 @@ absl::Status MembershipCore::Remove(const NodeId& node) {
   return absl::OkStatus();
 }
 
-MembershipActions MembershipCore::TakeActions() {
-  if (actions_.empty()) return {};
-  return std::exchange(actions_, MembershipActions());
-}
+// Lists all, which are empty once they are moved from.
+MembershipActions MembershipCore::TakeActions() { return std::move(actions_); }
 
 Instant MembershipCore::NextWake() const {
-  Instant wake = Instant::InfiniteFuture();
+  Instant lost = Instant::InfiniteFuture();
+  Instant echoed = Instant::InfiniteFuture();
+  Instant progress = Instant::InfiniteFuture();
   for (const auto& [id, node] : nodes_) {
     if (!node.live) {
-      wake = std::min(wake, node.lost_at + options_.ghost_lifetime);
+      lost = std::min(lost, node.lost_at);
       continue;
     }
-    wake = std::min(wake, node.echoed_at + options_.lease);
-    if (HoldsJob(node.beat)) {
-      wake = std::min(wake, node.progress_at + options_.wedge_timeout);
-    }
+    echoed = std::min(echoed, node.echoed_at);
+    if (HoldsJob(node.beat)) progress = std::min(progress, node.progress_at);
   }
-  return wake;
+  return std::min(
+      {lost + options_.ghost_lifetime, echoed + options_.lease, progress + options_.wedge_timeout});
 }
 
 std::vector<NodeView> MembershipCore::List(Instant now) const {

@@ -118,6 +118,7 @@ class MembershipCore {
   // one.
   absl::Status Remove(const NodeId& node);
 
+  bool has_actions() const { return !actions_.empty(); }
   MembershipActions TakeActions();
   // When OnTick has work next; infinite future when there is none.
   Instant NextWake() const;

@@ -207,10 +207,8 @@ void RouteTable::OnTick(Instant now) {
   }
 }
 
-RouteActions RouteTable::TakeActions() {
-  if (actions_.empty()) return {};
-  return std::exchange(actions_, RouteActions());
-}
+// Lists all, which are empty once they are moved from.
+RouteActions RouteTable::TakeActions() { return std::move(actions_); }
 
 Instant RouteTable::NextWake() const {
   Instant wake = Instant::InfiniteFuture();

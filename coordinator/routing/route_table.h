@@ -167,6 +167,7 @@ class RouteTable {
   void OnLinkSuspected(const NodeId& from, const NodeId& to, Instant now);
   void OnTick(Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   RouteActions TakeActions();
   Instant NextWake() const;
 
@@ -191,6 +192,7 @@ class RouteTable {
   // Empty when one of them is not what it was.
   std::vector<StageCost> CostsOf(const Route& route) const;
 
+  bool any_ready() const;
   std::vector<ModelView> List(Instant now) const;
   // One line each, in numbers: "qwen3: layers 10-19 on node-b: heartbeat lost 1.2 s ago",
   // "qwen3: layers 0-9 have 1 of 2 replicas: node-c: heartbeat lost 1.2 s ago".

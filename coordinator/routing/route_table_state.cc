@@ -141,7 +141,8 @@ Instant RouteTable::RangeDue(const Model& model, const std::vector<size_t>& rang
 }
 
 Instant RouteTable::ReplanDue(const Model& model) const {
-  if (model.replanning) return Instant::InfiniteFuture();
+  // No range of a ready model is lost.
+  if (model.replanning || model.state == ModelState::kReady) return Instant::InfiniteFuture();
   Instant due = Instant::InfiniteFuture();
   for (const std::vector<size_t>& range : model.ranges) {
     due = std::min(due, RangeDue(model, range));
@@ -150,7 +151,7 @@ Instant RouteTable::ReplanDue(const Model& model) const {
 }
 
 Instant RouteTable::LinkReplanDue(const Model& model) const {
-  if (model.replanning) return Instant::InfiniteFuture();
+  if (model.replanning || links_.empty()) return Instant::InfiniteFuture();
   // A lost range is asked for first; until then there is nothing to wake for on a link's account.
   const bool any_lost =
       std::any_of(model.ranges.begin(), model.ranges.end(),
@@ -166,13 +167,14 @@ Instant RouteTable::LinkReplanDue(const Model& model) const {
 }
 
 Instant RouteTable::ProbeDue(const Model& model) const {
+  if (model.probe_number != 0) return Instant::InfiniteFuture();
   const bool whole = std::none_of(
       model.ranges.begin(), model.ranges.end(), [&model](const std::vector<size_t>& range) {
         return std::none_of(range.begin(), range.end(), [&model](size_t index) {
           return model.shards[index].state == ShardState::kLoaded;
         });
       });
-  if (model.probe_number != 0 || !whole) return Instant::InfiniteFuture();
+  if (!whole) return Instant::InfiniteFuture();
   Instant due = Instant::InfiniteFuture();
   for (const Shard& shard : model.shards) {
     if (shard.state == ShardState::kLoaded && !shard.proven) due = model.probe_at;

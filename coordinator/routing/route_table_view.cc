@@ -51,6 +51,11 @@ std::string_view ShardStateName(ShardState state) {
   return "unknown";
 }
 
+bool RouteTable::any_ready() const {
+  return std::any_of(models_.begin(), models_.end(),
+                     [](const auto& entry) { return entry.second.state == ModelState::kReady; });
+}
+
 std::vector<ModelView> RouteTable::List(Instant now) const {
   std::vector<ModelView> views;
   for (const auto& [name, model] : models_) {

@@ -225,10 +225,8 @@ void SessionsCore::OnTick(Instant now) {
   GiveTurns(now);
 }
 
-SessionsActions SessionsCore::TakeActions() {
-  if (actions_.empty()) return {};  // Asked after every event, and mostly so.
-  return std::exchange(actions_, SessionsActions());
-}
+// Lists all, which are empty once they are moved from.
+SessionsActions SessionsCore::TakeActions() { return std::move(actions_); }
 
 Instant SessionsCore::NextWake() const {
   Instant wake = queue_.NextWake();

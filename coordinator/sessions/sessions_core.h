@@ -78,6 +78,7 @@ class SessionsCore {
   void OnShutdown(Instant now);
   void OnTick(Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   SessionsActions TakeActions();
   // When OnTick has work next; infinite future when there is none.
   Instant NextWake() const;

@@ -15,7 +15,9 @@ namespace {
 constexpr size_t kProblemsMax = 100;  // More say nothing new.
 
 void Append(uint64_t value, std::string& bytes) {
-  for (int shift = 0; shift < 64; shift += 8) bytes.push_back(static_cast<char>(value >> shift));
+  char little_endian[8];
+  for (int i = 0; i < 8; ++i) little_endian[i] = static_cast<char>(value >> (8 * i));
+  bytes.append(little_endian, sizeof(little_endian));
 }
 
 void Append(std::string_view text, std::string& bytes) {
@@ -27,6 +29,7 @@ void Append(std::string_view text, std::string& bytes) {
 
 std::string LedgerHash(std::string_view previous, const LedgerEntry& entry) {
   std::string bytes;
+  bytes.reserve(256 + entry.route.size() + entry.record.detail.size());
   Append(previous, bytes);
   for (const uint64_t number :
        {entry.sequence, entry.key.session.value(), entry.key.epoch.value(), entry.term.value(),

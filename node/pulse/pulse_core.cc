@@ -95,14 +95,14 @@ void PulseCore::OnTick(Instant now) {
   for (auto& [id, peer] : peers_) Judge(id, peer, now);
 }
 
-PulseActions PulseCore::TakeActions() {
-  if (actions_.empty()) return {};
-  return std::exchange(actions_, PulseActions());
-}
+// Lists all, which are empty once they are moved from.
+PulseActions PulseCore::TakeActions() { return std::move(actions_); }
 
 Instant PulseCore::NextWake() const {
+  if (wake_) return *wake_;  // Asked after every event of the node.
   Instant wake = Instant::InfiniteFuture();
   for (const auto& [id, peer] : peers_) wake = std::min(wake, NextWakeOf(peer));
+  wake_ = wake;
   return wake;
 }
 
@@ -133,9 +133,10 @@ std::vector<SilentPeer> PulseCore::Silent(Instant now) const {
 }
 
 // An event later than the wake before it by more than a beat: this side did not run. The time it
-// missed is taken out of every lease.
+// missed is taken out of every lease. The first thing that any event does.
 void PulseCore::ForgiveOwnSleep(Instant now) {
   const Instant wake = NextWake();
+  wake_.reset();
   if (wake == Instant::InfiniteFuture()) return;
   const absl::Duration slept = now - wake;
   if (slept <= options_.beat) return;

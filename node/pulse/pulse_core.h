@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -74,6 +75,7 @@ class PulseCore {
   void OnStreamBroken(PulseConnection connection, const absl::Status& status, Instant now);
   void OnTick(Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   PulseActions TakeActions();
   // When OnTick has work next; infinite future when there is none.
   Instant NextWake() const;
@@ -113,6 +115,7 @@ class PulseCore {
 
   Peers peers_;
   PulseConnection last_connection_;
+  mutable std::optional<Instant> wake_;  // As NextWake said since the last event.
   PulseActions actions_;
 };
 

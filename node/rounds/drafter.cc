@@ -1,6 +1,7 @@
 #include "node/rounds/drafter.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "base/check.h"
@@ -59,11 +60,35 @@ float Drafter::Calibrated(const Entry& entry, float chance) {
 std::vector<int32_t> Drafter::Propose(int32_t rows_planned, int32_t drafts_max,
                                       std::span<const int32_t> stops) const {
   const int32_t count = std::min(drafts_max, pricer_.FreeRows(rows_planned));
+  const auto guess = [count](const Proposer& proposer) {
+    return proposer.Propose(static_cast<size_t>(count));
+  };
+  return Choose(guess, count, rows_planned, stops);
+}
+
+std::vector<int32_t> Drafter::Foresee(std::span<const int32_t> said, int32_t rows_planned,
+                                      int32_t drafts_max, std::span<const int32_t> stops) const {
+  const int32_t count = std::min(drafts_max, pricer_.FreeRows(rows_planned));
+  const auto guess = [count, said](const Proposer& proposer) {
+    std::vector<Draft> drafts = proposer.Propose(said.size() + 1 + static_cast<size_t>(count));
+    const bool is_told =
+        drafts.size() > said.size() &&
+        std::equal(said.begin(), said.end(), drafts.begin(),
+                   [](int32_t token, const Draft& draft) { return token == draft.token; });
+    if (!is_told) return std::vector<Draft>();
+    const auto behind = drafts.begin() + static_cast<std::ptrdiff_t>(said.size()) + 1;
+    return std::vector<Draft>(behind, drafts.end());
+  };
+  return Choose(guess, count, rows_planned, stops);
+}
+
+std::vector<int32_t> Drafter::Choose(Guess guess, int32_t count, int32_t rows_planned,
+                                     std::span<const int32_t> stops) const {
   std::vector<Draft> best;
   float best_expected = 0.0F;
   for (const Entry& entry : entries_) {
     if (count <= 0) break;
-    std::vector<Draft> drafts = entry.proposer->Propose(static_cast<size_t>(count));
+    std::vector<Draft> drafts = guess(*entry.proposer);
     drafts.resize(std::min(drafts.size(), static_cast<size_t>(count)));
     const auto stop = std::find_if(drafts.begin(), drafts.end(), [&](const Draft& draft) {
       return draft.token < 0 || draft.token >= vocab_size_ ||

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "node/rounds/draft_pricer.h"
 #include "node/rounds/proposer.h"
 
@@ -34,6 +35,12 @@ class Drafter {
   std::vector<int32_t> Propose(int32_t rows_planned, int32_t drafts_max,
                                std::span<const int32_t> stops) const;
 
+  // The same for the row after the next one to come back, which has `said` behind its own token:
+  // if all of `said` is right, and the token then drawn is the one that is expected. None when the
+  // proposers say something else than `said`, or nothing behind it.
+  std::vector<int32_t> Foresee(std::span<const int32_t> said, int32_t rows_planned,
+                               int32_t drafts_max, std::span<const int32_t> stops) const;
+
   // As DraftPricer's.
   int32_t FreeRows(int32_t rows_planned) const { return pricer_.FreeRows(rows_planned); }
   void Observe(int32_t rows, absl::Duration took) { pricer_.Observe(rows, took); }
@@ -51,6 +58,11 @@ class Drafter {
     std::array<Record, kLevels> records;
   };
 
+  using Guess = absl::FunctionRef<std::vector<Draft>(const Proposer& proposer)>;
+
+  // The best of what the proposers guess, at most `count` tokens, cut where it stops paying.
+  std::vector<int32_t> Choose(Guess guess, int32_t count, int32_t rows_planned,
+                              std::span<const int32_t> stops) const;
   static size_t LevelOf(float chance);
   static float Calibrated(const Entry& entry, float chance);
 

@@ -1,5 +1,5 @@
 // What a head prepares while a round runs: the next one of its lane, as it will be if every row
-// goes on by one token.
+// goes on by its token and all its drafts.
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +9,15 @@
 #include "node/rounds/head_core.h"
 
 namespace shardline {
+namespace {
+
+// The keys of whole pages are over their tokens, and those that are being verified are not known.
+bool KnowsPagesBelow(const HeadAttempt& attempt, int32_t position) {
+  const auto pages = static_cast<size_t>(position / kPageTokens);
+  return attempt.run.prefix_root.empty() || pages * kPageTokens <= attempt.tokens.size();
+}
+
+}  // namespace
 
 // To be called when nothing more can be sent.
 void HeadCore::StageNext(HeadLane& lane) {
@@ -38,15 +47,14 @@ std::unique_ptr<LaneStage> HeadCore::MakeStage() {
       [this](const RoundRow& row) -> std::optional<RowHeader> {
         const auto it = attempts_.find(row.attempt);
         if (it == attempts_.end() || it->second.step_next != row.step.value() ||
-            it->second.sent != row.position) {
+            it->second.sent != row.position || !KnowsPagesBelow(it->second, row.position)) {
           return std::nullopt;
         }
         return HeaderOf(it->second, row);
       });
 }
 
-// The oldest round that is not over comes back next. What it verifies can't be told ahead, and what
-// follows neither.
+// The oldest round that is not over comes back next, and what it verifies is right.
 RoundPlan HeadCore::Predict(const HeadLane& lane) {
   const auto found = std::find_if(lane.rounds.begin(), lane.rounds.end(),
                                   [](const HeadRound& round) { return !round.is_over(); });
@@ -60,10 +68,11 @@ RoundPlan HeadCore::Predict(const HeadLane& lane) {
     const HeadAttempt& attempt = it->second;
     const HeadFlight* flight = FlightOf(attempt, oldest.walk);
     if (flight == nullptr || !flight->is_sampled()) continue;
-    if (flight->kind == RoundRowKind::kVerify) return {};
     if (!attempt.is_decoding) ++decoding_count;
-    const bool ends = attempt.generated + 1 >= static_cast<uint32_t>(attempt.run.new_tokens_max) ||
-                      static_cast<int32_t>(attempt.tokens.size()) >= attempt.tokens_limit;
+    const size_t drafts = flight->drafts.size();
+    const bool ends =
+        attempt.generated + 1 + drafts >= static_cast<uint32_t>(attempt.run.new_tokens_max) ||
+        static_cast<int32_t>(attempt.tokens.size() + drafts) >= attempt.tokens_limit;
     if (ends) {
       --decoding_count;
       continue;
@@ -74,6 +83,7 @@ RoundPlan HeadCore::Predict(const HeadLane& lane) {
                            .slot = attempt.lease->slot});
   }
   ViewFilling(lane, oldest.walk);
+  if (options_.drafts) ForeseeDrafts(lane, oldest, decoding_count);
   return ComposeRound({.lane = lane.id,
                        .rounds_in_flight_max = lane.rounds_in_flight_max,
                        .decoding_count = decoding_count,
@@ -94,13 +104,10 @@ const HeadFlight* HeadCore::FlightOf(const HeadAttempt& attempt, uint64_t walk) 
 std::vector<RowHeader> HeadCore::Promote(HeadLane& lane, const RoundPlan& plan) {
   lane.may_stage = true;
   if (lane.stage == nullptr || !lane.stage->guard.staged()) return {};
-  const bool has_drafts = std::any_of(plan.rows.begin(), plan.rows.end(), [](const RoundRow& row) {
-    return row.kind == RoundRowKind::kVerify;
-  });
-  if (has_drafts) DropStage(lane);  // They are not foreseen.
-  if (!lane.stage->guard.staged()) return {};
+  const uint64_t refused = lane.stage->guard.stats().refused;
   if (!lane.stage->guard.Dispatch(plan)) {
-    ++stats_.rounds_displaced;
+    const bool is_refused = lane.stage->guard.stats().refused > refused;
+    ++(is_refused ? stats_.rounds_refused : stats_.rounds_displaced);
     return {};
   }
   ++stats_.rounds_promoted;
@@ -111,6 +118,7 @@ void HeadCore::DropStage(HeadLane& lane) {
   lane.may_stage = true;
   if (lane.stage == nullptr || !lane.stage->guard.staged()) return;
   lane.stage->guard.Drop();
+  ++stats_.rounds_dropped;
   actions_.plan.reset();
   actions_.plan_is_off = true;
 }

@@ -8,9 +8,25 @@
 #include "base/planted_bug.h"
 
 namespace shardline {
+namespace {
+
+const std::vector<absl::Status>& Spares() {
+  static const std::vector<absl::Status>& spares = *[] {
+    auto* made = new std::vector<absl::Status>();
+    for (int32_t kind = 0; kind < kFailureKindCount; ++kind) {
+      const auto known = kind == 0 ? FailureKind::kCancelled : static_cast<FailureKind>(kind);
+      made->push_back(MakeFailure(known, "the attempt ended; no memory was left to say more"));
+    }
+    return made;
+  }();
+  return spares;
+}
+
+}  // namespace
 
 HeadCore::HeadCore(HeadOptions options)
     : options_(std::move(options)),
+      spares_(Spares()),
       admission_({.queue_max = options_.queue_max,
                   .tenant_queue_max = options_.tenant_queue_max,
                   .tenant_running_max = options_.tenant_running_max}),
@@ -27,11 +43,6 @@ HeadCore::HeadCore(HeadOptions options)
   SL_CHECK(options_.bundle_rows_max > 0);
   SL_CHECK(options_.bundle_tokens_max > 0);
   SL_CHECK(options_.samples_max > 0);
-  spares_.reserve(kFailureKindCount);
-  for (int32_t kind = 0; kind < kFailureKindCount; ++kind) {
-    const auto known = kind == 0 ? FailureKind::kCancelled : static_cast<FailureKind>(kind);
-    spares_.push_back(MakeFailure(known, "the attempt ended; no memory was left to say more"));
-  }
 }
 
 HeadActions HeadCore::TakeActions() {

@@ -85,6 +85,7 @@ class HeadCore {
   // neither does TakeActions after it. REQUIRES: not OK.
   void Halt(const absl::Status& reason, Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   HeadActions TakeActions();
 
   // When OnTick must be called next; InfiniteFuture if there is nothing to wait for.
@@ -172,6 +173,15 @@ class HeadCore {
   std::unique_ptr<Drafter> MakeDrafter(const RunAttempt& run) const;
   static bool ReadOn(HeadAttempt& attempt);
   void DraftReady(HeadLane& lane);
+  // The rows of a round that may have drafts, and all that it has so far.
+  struct DraftTurns {
+    int32_t rows_left = 0;
+    int32_t rows_planned = 0;
+  };
+  // Of `ready` rows beside the prompts of filling_view_.
+  DraftTurns TurnsOf(const HeadLane& lane, size_t ready, int32_t decoding_count) const;
+  int32_t DraftsMax(const HeadAttempt& attempt, int32_t generated, int32_t position) const;
+  void ForeseeDrafts(const HeadLane& lane, const HeadRound& oldest, int32_t decoding_count);
 
   // Preparing the next round: head_ahead.cc.
   void StageNext(HeadLane& lane);
@@ -195,7 +205,8 @@ class HeadCore {
   bool TakeToken(Attempts::iterator it, SampledToken token, Instant now);
 
   const HeadOptions options_;
-  std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.
+  // By kind: ends for when there is no memory for their names. The same for all heads.
+  const std::vector<absl::Status>& spares_;
   Attempts attempts_;
   HeadLanes lanes_;
   SlotAdmission admission_;

@@ -36,26 +36,64 @@ bool HeadCore::ReadOn(HeadAttempt& attempt) {
   return end == static_cast<int32_t>(text.size());
 }
 
-// Drafts for the rows that the next round takes, first come, first served, out of the rows that
-// ride with it for free. Never more than the request may still say, nor than its KV has room for.
-void HeadCore::DraftReady(HeadLane& lane) {
+HeadCore::DraftTurns HeadCore::TurnsOf(const HeadLane& lane, size_t ready,
+                                       int32_t decoding_count) const {
   const LaneView view{.rounds_in_flight_max = lane.rounds_in_flight_max,
-                      .decoding_count = static_cast<int32_t>(lane.decoding)};
-  int32_t rows_left = std::min(static_cast<int32_t>(lane.ready.size()), DecodeRowsMax(view));
+                      .decoding_count = decoding_count};
+  const int32_t rows = std::min(static_cast<int32_t>(ready), DecodeRowsMax(view));
   int64_t filling = 0;
   for (const FillingPrompt& prompt : filling_view_) filling += prompt.tokens_left;
   const int64_t pieces = std::min<int64_t>(filling, options_.piece_tokens_decoding);
-  int32_t rows_planned = rows_left + static_cast<int32_t>(pieces);
+  return {.rows_left = rows, .rows_planned = rows + static_cast<int32_t>(pieces)};
+}
+
+// Never more than the request may still say, nor than its KV has room for.
+int32_t HeadCore::DraftsMax(const HeadAttempt& attempt, int32_t generated, int32_t position) const {
+  return std::min({attempt.run.new_tokens_max - generated, attempt.tokens_limit - position,
+                   options_.bundle_tokens_max}) -
+         1;
+}
+
+// Drafts for the rows that the next round takes, first come, first served, out of the rows that
+// ride with it for free.
+void HeadCore::DraftReady(HeadLane& lane) {
+  DraftTurns turns = TurnsOf(lane, lane.ready.size(), static_cast<int32_t>(lane.decoding));
   for (HeadAttempt* attempt : lane.ready) {
     attempt->drafts.clear();
-    if (rows_left-- <= 0 || attempt->drafter == nullptr) continue;
-    if (attempt->drafter->FreeRows(rows_planned) == 0 || !ReadOn(*attempt)) continue;
-    const int32_t new_tokens =
-        attempt->run.new_tokens_max - static_cast<int32_t>(attempt->generated);
-    const int32_t room =
-        std::min({new_tokens, attempt->tokens_limit - attempt->sent, options_.bundle_tokens_max});
-    attempt->drafts = attempt->drafter->Propose(rows_planned, room - 1, attempt->run.stop_tokens);
-    rows_planned += static_cast<int32_t>(attempt->drafts.size());
+    if (turns.rows_left-- <= 0 || attempt->drafter == nullptr) continue;
+    if (attempt->drafter->FreeRows(turns.rows_planned) == 0 || !ReadOn(*attempt)) continue;
+    const int32_t drafts_max =
+        DraftsMax(*attempt, static_cast<int32_t>(attempt->generated), attempt->sent);
+    attempt->drafts =
+        attempt->drafter->Propose(turns.rows_planned, drafts_max, attempt->run.stop_tokens);
+    turns.rows_planned += static_cast<int32_t>(attempt->drafts.size());
+  }
+}
+
+// How many drafts each row of ready_view_ will have, where `oldest` comes back next and all that it
+// verifies is right. Asks the proposers and tells them nothing: who has text to read is left out.
+void HeadCore::ForeseeDrafts(const HeadLane& lane, const HeadRound& oldest,
+                             int32_t decoding_count) {
+  DraftTurns turns = TurnsOf(lane, ready_view_.size(), decoding_count);
+  for (ReadyRow& row : ready_view_) {
+    const HeadAttempt& attempt = attempts_.find(row.attempt)->second;
+    row.kind = RoundRowKind::kDecode;
+    row.token_count = 1;
+    if (turns.rows_left-- <= 0 || attempt.drafter == nullptr) continue;
+    if (attempt.read != static_cast<int32_t>(attempt.tokens.size())) continue;
+    const HeadFlight* const flight = FlightOf(attempt, oldest.walk);
+    const int32_t coming = flight == nullptr ? 0 : 1 + static_cast<int32_t>(flight->drafts.size());
+    const int32_t drafts_max =
+        DraftsMax(attempt, static_cast<int32_t>(attempt.generated) + coming, row.position);
+    const std::vector<int32_t>& stops = attempt.run.stop_tokens;
+    const auto drafts = static_cast<int32_t>(
+        flight == nullptr
+            ? attempt.drafter->Propose(turns.rows_planned, drafts_max, stops).size()
+            : attempt.drafter->Foresee(flight->drafts, turns.rows_planned, drafts_max, stops)
+                  .size());
+    if (drafts > 0) row.kind = RoundRowKind::kVerify;
+    row.token_count += drafts;
+    turns.rows_planned += drafts;
   }
 }
 

@@ -72,7 +72,9 @@ struct HeadStats {
   uint64_t rows = 0;              // Of rounds.
   uint64_t rounds_staged = 0;     // Prepared before their turn.
   uint64_t rounds_promoted = 0;   // Of those: it was the round that came,
-  uint64_t rounds_displaced = 0;  // or another one.
+  uint64_t rounds_displaced = 0;  // or another one,
+  uint64_t rounds_dropped = 0;    // or one that nobody waited for any more,
+  uint64_t rounds_refused = 0;    // or what it stood on had changed unnoticed: a bug.
   uint64_t decode_rows = 0;
   uint64_t piece_tokens = 0;
   // Rounds of 1, 2, 3 to 4, 5 to 8 … rows; the last one holds the rest.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
 #include <set>
 #include <utility>
 #include <vector>
@@ -100,7 +99,7 @@ void StageCore::AnnounceJob() {
   if (running_.empty() || running_.begin()->first <= announced_) return;
   announced_ = running_.begin()->first;
   if (!IsWorthAPlan(running_.begin()->second)) return;
-  std::map<StagePeer, int64_t> token_counts;
+  std::vector<int64_t> token_counts;  // Of each plan.
   const size_t first = actions_.plans.size();
   for (const PendingRow& pending : running_.begin()->second) {
     const auto it = attempts_.find(pending.row.key.attempt.session);
@@ -108,13 +107,16 @@ void StageCore::AnnounceJob() {
     const Attempt& attempt = it->second;
     const RouteStage& to = DownstreamOf(attempt);
     const bool is_last = attempt.open.stage_index + 1 == attempt.open.route.size();
-    if (is_last || attempt.doubt || silent_.contains(to.peer())) continue;
-    int64_t& token_count = token_counts[to.peer()];
+    if (is_last || attempt.doubt || IsSilent(to)) continue;
+    auto plan = std::find_if(actions_.plans.begin() + static_cast<std::ptrdiff_t>(first),
+                             actions_.plans.end(),
+                             [&](const Announcement& known) { return SameLife(known.to, to); });
+    if (plan == actions_.plans.end()) {
+      plan = actions_.plans.insert(plan, {.to = to, .rows = {}});
+      token_counts.push_back(0);
+    }
+    int64_t& token_count = token_counts[static_cast<size_t>(plan - actions_.plans.begin()) - first];
     token_count += pending.row.token_count;
-    auto plan = std::find_if(
-        actions_.plans.begin() + static_cast<std::ptrdiff_t>(first), actions_.plans.end(),
-        [&](const Announcement& known) { return known.to.peer() == to.peer(); });
-    if (plan == actions_.plans.end()) plan = actions_.plans.insert(plan, {.to = to, .rows = {}});
     const bool fits = plan->rows.empty() || (plan->rows.size() < options_.bundle_rows_max &&
                                              token_count <= options_.bundle_tokens_max);
     if (!fits) continue;

@@ -27,10 +27,8 @@ StageCore::StageCore(StageOptions options)
   SL_CHECK(options_.jobs_in_flight_max > 0);
 }
 
-StageActions StageCore::TakeActions() {
-  if (actions_.empty()) return {};  // Asked after every event, and mostly so.
-  return std::exchange(actions_, {});
-}
+// Lists all, which are empty once they are moved from.
+StageActions StageCore::TakeActions() { return std::move(actions_); }
 
 Instant StageCore::NextWake() const {
   absl::Duration wake = absl::InfiniteDuration();
@@ -75,6 +73,11 @@ void StageCore::FailExpiredRows(Instant now) {
 // At most one step of an attempt: a later step reads what the earlier one writes.
 std::vector<StageCore::PendingRow> StageCore::PickRows() {
   std::vector<PendingRow> picked;
+  if (waiting_.size() == 1) {
+    picked.push_back(std::move(waiting_.front()));
+    waiting_.clear();
+    return picked;
+  }
   std::set<SessionId> sessions;  // Picked or passed over.
   int64_t long_tokens = 0;
   int64_t short_tokens = 0;
@@ -308,7 +311,7 @@ absl::Status StageCore::Emit(const Attempt& attempt, const StepKey& key, const S
   if (!outbound.is_return) {
     outbound.to = DownstreamOf(attempt);
     if (attempt.doubt) return absl::OkStatus();
-    if (silent_.contains(outbound.to.peer())) {
+    if (IsSilent(outbound.to)) {
       Redial(outbound.to);
       return LinkFailure(attempt, FailureKind::kHeartbeatLost, key.step, "is silent");
     }
@@ -324,15 +327,14 @@ absl::Status StageCore::Emit(const Attempt& attempt, const StepKey& key, const S
 void StageCore::FlushOutputs() {
   while (!outbound_.empty()) {
     const bool is_return = outbound_.front().is_return;
-    const RouteStage to = outbound_.front().to;
+    RouteStage to = outbound_.front().to;
     StageBundle bundle;
     std::vector<StepOutput> outputs;
     std::vector<Outbound> rest;
     int64_t token_count = 0;
     bool is_full = false;
     for (Outbound& outbound : outbound_) {
-      const bool is_same =
-          outbound.is_return == is_return && outbound.to.peer() == to.peer() && !is_full;
+      const bool is_same = outbound.is_return == is_return && SameLife(outbound.to, to) && !is_full;
       const bool fits = bundle.rows.empty() ||
                         (bundle.rows.size() < options_.bundle_rows_max &&
                          token_count + outbound.output.token_count <= options_.bundle_tokens_max);
@@ -350,7 +352,7 @@ void StageCore::FlushOutputs() {
     if (is_return) {
       actions_.returns.push_back(std::move(bundle));
     } else {
-      actions_.forwards.push_back({.to = to, .bundle = std::move(bundle)});
+      actions_.forwards.push_back({.to = std::move(to), .bundle = std::move(bundle)});
     }
   }
 }

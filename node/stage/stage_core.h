@@ -239,6 +239,7 @@ class StageCore {
   // Closes every attempt and fences its epoch: the shard is going away.
   FenceReply CloseAll(Instant now);
 
+  bool has_actions() const { return !actions_.empty(); }
   StageActions TakeActions();
 
   // When OnTick must be called next; InfiniteFuture if there is nothing to wait for.
@@ -375,6 +376,9 @@ class StageCore {
                            const std::string& reason) const;
 
   bool IsHeadOf(const Attempt& attempt) const { return attempt.open.stage_index == 0; }
+  bool IsSilent(const RouteStage& stage) const {
+    return !silent_.empty() && silent_.contains(stage.peer());
+  }
   StagePeer UpstreamOf(const Attempt& attempt) const;
   const RouteStage& DownstreamOf(const Attempt& attempt) const;
   absl::Status Blame(FailureKind kind, const StepKey& key, const std::string& message) const;

@@ -19,7 +19,7 @@ constexpr size_t kPeersMax = 4096;
 }  // namespace
 
 bool StageCore::SendsTo(const Attempt& attempt, const StagePeer& peer) const {
-  return attempt.open.route.size() > 1 && DownstreamOf(attempt).peer() == peer;
+  return attempt.open.route.size() > 1 && SameLife(DownstreamOf(attempt), peer);
 }
 
 absl::Status StageCore::LinkFailure(const Attempt& attempt, FailureKind kind, StepIndex step,
@@ -65,7 +65,7 @@ void StageCore::ExpireDoubts(Instant now) {
 void StageCore::Redial(const RouteStage& stage) {
   const bool is_known =
       std::any_of(actions_.redials.begin(), actions_.redials.end(),
-                  [&](const RouteStage& known) { return known.peer() == stage.peer(); });
+                  [&](const RouteStage& known) { return SameLife(known, stage); });
   if (!is_known) actions_.redials.push_back(stage);
 }
 
@@ -158,7 +158,7 @@ InspectStatus StageCore::StatusFor(const StagePeer& from, const AttemptKey& key)
   const absl::StatusOr<Attempt*> found = FindOpen({.attempt = key, .step = StepIndex()});
   if (!found.ok()) return {.key = key, .failure = found.status()};
   Attempt& attempt = **found;
-  const bool is_return = IsHeadOf(attempt) && from == attempt.open.route.back().peer();
+  const bool is_return = IsHeadOf(attempt) && SameLife(from, attempt.open.route.back());
   if (!is_return && from != UpstreamOf(attempt)) {
     return {.key = key,
             .failure = Blame(

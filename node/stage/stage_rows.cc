@@ -258,7 +258,7 @@ bool StageCore::PlantedAsItsOwn(const Attempt& attempt, BundleRow& row) const {
 absl::Status StageCore::TakeReturn(const StagePeer& from, Attempt& attempt,
                                    const PendingRow& pending, Instant now) {
   const BundleRow& row = pending.row;
-  if (from.is_own_head() || from != attempt.open.route.back().peer()) {
+  if (from.is_own_head() || !SameLife(from, attempt.open.route.back())) {
     return Blame(FailureKind::kMalformedBundle, row.key,
                  absl::StrCat("node '", from.node.value(), "' is not the last stage"));
   }
@@ -303,7 +303,7 @@ void StageCore::OnRowFailure(const StagePeer& from, RowFailure failure, Instant 
   if (it == attempts_.end() || it->second.open.key != failure.key.attempt) return;
   const Attempt& attempt = it->second;
   // Only the stage that was given the step can say that it failed there.
-  if (attempt.open.route.size() < 2 || from != DownstreamOf(attempt).peer()) return;
+  if (attempt.open.route.size() < 2 || !SameLife(from, DownstreamOf(attempt))) return;
   if (failure.key.step >= attempt.ledger.next()) return;
   if (failure.status.ok()) {
     failure.status = Blame(FailureKind::kUncertain, failure.key,

@@ -65,7 +65,8 @@ TEST_F(ModelPlanTest, TheStoreGivesBackWhatItWasGivenTheWishIncluded) {
                        .shards = 0,
                        .ranges = {{0, 3}, {3, 12}},
                        .sessions_max = 2,
-                       .replicas = 2};
+                       .replicas = 2,
+                       .chunk_tokens_max = 512};
   const ModelPlan plan = InForce(wish, {a_, b_, c_, Node("d", 2000)});
   const auto parsed = ParseModelPlan(PlanEpoch(1), SerializeModelPlan(plan));
   ASSERT_THAT(parsed, IsOk());
@@ -84,6 +85,23 @@ TEST_F(ModelPlanTest, APlanOfAnEarlierVersionIsReadWithoutAWish) {
   ASSERT_THAT(parsed, IsOk()) << parsed.status();
   EXPECT_EQ(parsed->wish, ModelWish{});
   EXPECT_EQ(parsed->plan.replicas, 1);
+}
+
+TEST_F(ModelPlanTest, TheLargestPieceIsTheWishesAndEachNodeKeepsRoomForIt) {
+  EXPECT_EQ(InForce({.shards = 1}, {a_}).chunk_tokens_max, 256);
+  ModelFile wide = TwelveLayers();
+  wide.hyper.hidden_dim = 4096;
+  const auto scratch_of = [&](int32_t chunk_tokens_max) {
+    const ModelWish wish = {.context_tokens_max = 256, .chunk_tokens_max = chunk_tokens_max};
+    return PlaceModel(wide, wish, {Node("small", 1400)}).status();
+  };
+  EXPECT_THAT(scratch_of(512), IsOk());
+  EXPECT_TRUE(absl::IsResourceExhausted(scratch_of(4096)));
+  const ModelPlan plan = InForce({.shards = 2, .chunk_tokens_max = 17}, {a_, b_});
+  EXPECT_EQ(plan.chunk_tokens_max, 17);
+  const auto next = PlaceAgain(file_, plan, {.lost = {{0, 12}}}, {}, {a_, c_});
+  ASSERT_THAT(next, IsOk());
+  EXPECT_EQ(next->plan.chunk_tokens_max, 17);
 }
 
 TEST_F(ModelPlanTest, AnIdleNodeWithRoomTakesTheLostRangeAndTheOthersStay) {

@@ -157,6 +157,24 @@ TEST_F(RoundsTest, ANodeThatIsKilledAmongSixtyFourPromptsDoesNotShow) {
   EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
 }
 
+TEST_F(RoundsTest, WhateverTheSizeOfAPieceAnswersAreTheSame) {
+  constexpr int kLong = 15;  // The request with the longest prompt.
+  for (const int chunk : {16, 17, 64, 512}) {
+    SCOPED_TRACE(absl::StrCat("pieces of ", chunk));
+    Cluster cluster({.nodes = 2, .coordinator_arguments = {"--chunk-tokens", absl::StrCat(chunk)}});
+    ASSERT_THAT(LoadInto(cluster, Load(2, 16)), IsOk());
+    v1::GenerateRequest request = Mix(kLong + 1).back();
+    request.set_no_drafts(true);
+    request.set_no_prefix_cache(true);
+    const Answer answer = cluster.Generate(request);
+    ExpectSame(answer, alone_[kLong]);
+    const uint32_t pieces = answer.end->timings().rounds() - (request.new_tokens_max() - 1);
+    EXPECT_EQ(pieces, (LengthOf(kLong) + chunk - 1) / chunk);
+    ExpectAllSame(Together(cluster, Mix(20)));
+    EXPECT_TRUE(cluster.Until(absl::Seconds(5), AllPagesFree));
+  }
+}
+
 // One context of pages for 64 sessions: they wait for each other, or are told why not.
 TEST_F(RoundsTest, WithoutRoomForAllEachIsAnsweredAsAloneOrRefusedByName) {
   Cluster cluster({.nodes = 1});

@@ -78,6 +78,8 @@ TEST(NodeScrapeTest, RoundsDraftsPlansAndPrefixesShowUnderTheirNames) {
   head.rows = 20;
   head.decode_rows = 15;
   head.rounds_of_rows[2] = 7;
+  head.rounds_promoted = 4;
+  head.rounds_dropped = 2;
   head.tokens_drafted = 9;
   head.tokens_accepted = 6;
   head.refusals[static_cast<size_t>(FailureKind::kOverloaded)] = 3;
@@ -95,6 +97,8 @@ TEST(NodeScrapeTest, RoundsDraftsPlansAndPrefixesShowUnderTheirNames) {
   EXPECT_THAT(*scrape, Contains(Pair("shardline_round_rows_total{kind=\"decode\"}", 15)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_round_rows_total{kind=\"piece\"}", 5)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_by_rows_total{rows=\"4\"}", 7)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_ahead_total{result=\"promoted\"}", 4)));
+  EXPECT_THAT(*scrape, Contains(Pair("shardline_rounds_ahead_total{result=\"dropped\"}", 2)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_spec_accepted_tokens_total", 6)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_run_refusals_total{kind=\"overloaded\"}", 3)));
   EXPECT_THAT(*scrape, Contains(Pair("shardline_prefix_cache_hit_tokens_total", 64)));

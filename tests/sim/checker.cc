@@ -126,11 +126,17 @@ void Checker::OnCoordinatorDied(const SimCoordinator& coordinator) {
 void Checker::OnCoordinatorEvent(const SimCoordinator& coordinator) {
   constexpr absl::Duration kSlack = absl::Milliseconds(5);
   const Instant now = coordinator.Now();
+  Instant& good_until = lives_good_until_[coordinator.number()];
+  if (now <= good_until) return;
   const absl::Duration lease = MembershipOptions().lease;
   const absl::Duration wedge = MembershipOptions().wedge_timeout;
+  // Proofs only become newer, and whoever comes in has just given one.
+  good_until = now + std::min(lease, wedge) + kSlack;
   for (auto it = lives_.lower_bound({coordinator.number(), NodeId()});
        it != lives_.end() && it->first.first == coordinator.number(); ++it) {
     Life& life = it->second;
+    good_until =
+        std::min({good_until, life.echoed_at + lease + kSlack, life.progress_at + wedge + kSlack});
     const bool is_silent = now - life.echoed_at > lease + kSlack;
     const bool is_wedged = life.busy && now - life.progress_at > wedge + kSlack;
     if ((!is_silent && !is_wedged) || coordinator.resuming()) {

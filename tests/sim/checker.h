@@ -258,6 +258,7 @@ class Checker {
   // By node and who announced them; true: a failure has come between.
   std::map<std::pair<int, StagePeer>, bool> plans_staged_;
   std::map<std::pair<int, NodeId>, Life> lives_;  // By coordinator and node.
+  std::map<int, Instant> lives_good_until_;       // By coordinator: nobody is late before.
   bool node_died_ = false;
   bool attacks_ = false;
   std::optional<uint64_t> came_again_;  // Copies in flight before a failed step came again.

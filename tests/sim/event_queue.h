@@ -2,9 +2,10 @@
 
 // Virtual time: what happens next, in an order that only the seed decides.
 //
-// One heap keyed (time, seeded tie-break, number). An event may belong to a process: it is dropped
+// One heap keyed (time, seeded tie-break). An event may belong to a process: it is dropped
 // when that process has died since, and kept back while it is paused. Nothing here reads a clock.
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -38,31 +39,26 @@ class EventQueue {
   uint64_t executed() const { return executed_; }
 
  private:
-  struct Key {
-    SimTime time;
-    uint64_t tie;
-    uint32_t number;  // Events are few enough; two never share a tie and a number.
-    uint32_t slot;
+  // Time, the upper bits of the tie-break, and the place in `events_`, compared as one number.
+  using Key = unsigned __int128;
+  static constexpr int kSlotBits = 24;
+  static constexpr uint64_t kSlotMask = (uint64_t{1} << kSlotBits) - 1;
 
-    friend bool operator<(const Key& a, const Key& b) {
-      if (a.time != b.time) return a.time < b.time;
-      if (a.tie != b.tie) return a.tie < b.tie;
-      return a.number < b.number;
-    }
-  };
+  static SimTime TimeOf(Key key) { return static_cast<SimTime>(key >> 64); }
+  static size_t SlotOf(Key key) { return static_cast<uint64_t>(key) & kSlotMask; }
+
   struct Event {
     SimProcess* process = nullptr;
     uint32_t life = 0;
     Action action;
   };
 
-  void Push(const Key& key);
+  void Push(Key key);
   Key Pop();
 
   Rng ties_;
   SimTime now_ = 0;
   uint64_t executed_ = 0;
-  uint32_t number_ = 0;
   std::vector<Key> heap_;  // Each before its four children, which begin at 4 i + 1.
   std::vector<Event> events_;
   std::vector<uint32_t> free_;

@@ -1,6 +1,8 @@
 #include "tests/sim/hash_model.h"
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/check.h"
 #include "node/sampling/sampler.h"
@@ -13,30 +15,38 @@ void FillLogits(uint32_t hidden, std::span<float> logits) {
   }
 }
 
-std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt,
-                                     const SamplingParams& sampling, int32_t count) {
-  std::vector<int32_t> tokens(prompt.begin(), prompt.end());
-  Sampler sampler(sampling, kVocabSize, prompt, {});
-  std::array<std::vector<uint32_t>, kLayersTotal> cells;
-  std::vector<int32_t> generated;
+uint32_t ReferenceModel::Forward(int32_t token) {
+  read_.push_back(token);
+  uint32_t hidden = Embed(token);
+  for (int32_t layer = 0; layer < kLayersTotal; ++layer) {
+    std::vector<uint32_t>& cells = cells_[static_cast<size_t>(layer)];
+    cells.push_back(hidden);
+    hidden = MixCell(static_cast<uint32_t>(layer), hidden);
+    for (const uint32_t cell : cells) hidden = MixCell(hidden, cell);
+  }
+  return hidden;
+}
+
+std::vector<int32_t> ReferenceModel::Generate(std::span<const int32_t> prompt,
+                                              const SamplingParams& sampling, int32_t count) {
+  // The last token is always read: it makes the hidden state.
+  const auto last = prompt.empty() ? prompt.end() : std::prev(prompt.end());
+  const auto [known, unread] = std::mismatch(read_.begin(), read_.end(), prompt.begin(), last);
+  const auto shared = static_cast<size_t>(known - read_.begin());
+  read_.resize(shared);
+  for (std::vector<uint32_t>& cells : cells_) cells.resize(shared);
   uint32_t hidden = 0;
-  const auto forward = [&](int32_t token) {
-    hidden = Embed(token);
-    for (int32_t layer = 0; layer < kLayersTotal; ++layer) {
-      std::vector<uint32_t>& cache = cells[static_cast<size_t>(layer)];
-      cache.push_back(hidden);
-      hidden = MixCell(static_cast<uint32_t>(layer), hidden);
-      for (const uint32_t cell : cache) hidden = MixCell(hidden, cell);
-    }
-  };
-  for (const int32_t token : tokens) forward(token);
+  for (auto token = unread; token != prompt.end(); ++token) hidden = Forward(*token);
+
+  Sampler sampler(sampling, kVocabSize, prompt, {});
+  std::vector<int32_t> generated;
   while (static_cast<int32_t>(generated.size()) < count) {
+    if (!generated.empty()) hidden = Forward(generated.back());
     std::array<float, kVocabSize> logits;
     FillLogits(hidden, logits);
     const absl::StatusOr<SampledToken> token = sampler.Sample(logits, generated.size());
     SL_CHECK(token.ok());
     generated.push_back(token->token);
-    forward(token->token);
   }
   return generated;
 }

@@ -4,9 +4,10 @@
 //
 // Every hidden state depends on every token before it through KV cells that are really written and
 // read. A step applied twice, left out, or written into a foreign page shows in every token after
-// it. ReferenceTokens is the same model without a cluster: what a session must say, whatever
-// happens to the machines.
+// it. ReferenceModel is the same without a cluster: what a session must say, whatever happens to
+// the machines.
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,8 +33,19 @@ inline uint32_t Embed(int32_t token) { return MixCell(77, static_cast<uint32_t>(
 // One logit for each token.
 void FillLogits(uint32_t hidden, std::span<float> logits);
 
-// What a session generates that nothing disturbs: `count` tokens.
-std::vector<int32_t> ReferenceTokens(std::span<const int32_t> prompt,
-                                     const SamplingParams& sampling, int32_t count);
+class ReferenceModel {
+ public:
+  // What a session generates that nothing disturbs: `count` tokens. Goes on from the cells of the
+  // longest beginning that `prompt` shares with what was read last.
+  std::vector<int32_t> Generate(std::span<const int32_t> prompt, const SamplingParams& sampling,
+                                int32_t count);
+
+ private:
+  // The hidden state of the last layer.
+  uint32_t Forward(int32_t token);
+
+  std::vector<int32_t> read_;
+  std::array<std::vector<uint32_t>, kLayersTotal> cells_;  // Of each of `read_`.
+};
 
 }  // namespace shardline::sim

@@ -46,10 +46,11 @@ int Replay(const std::string& text, bool trace) {
 }
 
 int Report(const char* what, const Batch& batch, bool shrink, bool sometimes) {
-  std::printf("%s: %llu schedules, %llu failures, %llu events\n", what,
+  std::printf("%s: %llu schedules, %llu failures, %llu events, trace hash %016llx\n", what,
               static_cast<unsigned long long>(batch.schedules),
               static_cast<unsigned long long>(batch.failures),
-              static_cast<unsigned long long>(batch.events));
+              static_cast<unsigned long long>(batch.events),
+              static_cast<unsigned long long>(batch.trace_hash));
   std::printf("sim_events_per_s %.0f\n",
               static_cast<double>(batch.events) / std::max(batch.seconds, 1e-9));
   for (size_t i = 0; sometimes && i < batch.counts.size(); ++i) {

@@ -42,7 +42,7 @@ SimClient::SimClient(SimCluster* cluster, const SessionSpec& spec, int index)
       spec_(spec),
       prompt_(PromptOf(spec)),
       sampling_(SamplingOf(spec)),
-      reference_(ReferenceTokens(prompt_, sampling_, spec.new_tokens)) {
+      reference_(cluster->reference.Generate(prompt_, sampling_, spec.new_tokens)) {
   BeginLife();
 }
 

@@ -17,6 +17,7 @@
 #include "base/layer_range.h"
 #include "node/rounds/run_attempt.h"
 #include "node/stage/stage_bundle.h"
+#include "tests/sim/hash_model.h"
 #include "tests/sim/sim_network.h"
 
 namespace shardline::sim {
@@ -35,6 +36,7 @@ struct SimCluster {
 
   SimContext* const context;
   SimNetwork network;
+  ReferenceModel reference;
   std::set<SessionId> poisonous;  // Sessions that kill the node that computes them.
   std::vector<std::unique_ptr<SimNode>> nodes;
   std::vector<std::unique_ptr<SimCoordinator>> coordinators;

@@ -215,12 +215,7 @@ void SimCoordinator::Kill() {
   cluster_->network.OnDeath(*this);
 }
 
-bool SimCoordinator::ready() const {
-  if (routes_ == nullptr) return false;
-  const std::vector<ModelView> views = routes_->List(Now());
-  return std::any_of(views.begin(), views.end(),
-                     [](const ModelView& view) { return view.state == ModelState::kReady; });
-}
+bool SimCoordinator::ready() const { return routes_ != nullptr && routes_->any_ready(); }
 
 void SimCoordinator::OnWake() {
   membership_->OnTick(Now());
@@ -275,8 +270,8 @@ void SimCoordinator::OnNodeReport(Stream* stream, const ShardReport& report) {
 }
 
 bool SimCoordinator::CarryOutMembership() {
+  if (!membership_->has_actions()) return false;
   const MembershipActions actions = membership_->TakeActions();
-  if (actions.empty()) return false;
   if (!actions.out_of_date.empty()) {
     // Somebody has obeyed a higher term than ours: nothing more is served from this ledger.
     out_of_date_ = true;
@@ -347,8 +342,8 @@ Stream* SimCoordinator::StreamOf(const NodeId& node) const {
 }
 
 bool SimCoordinator::CarryOutRoutes() {
+  if (!routes_->has_actions()) return false;
   const RouteActions actions = routes_->TakeActions();
-  if (actions.empty()) return false;
   for (const RouteActions::Unload& action : actions.unload) {
     Stream* const stream = StreamOf(action.node);
     if (stream == nullptr) continue;

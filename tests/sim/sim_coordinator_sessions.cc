@@ -92,8 +92,8 @@ void SimCoordinator::OnBrokenDisk() {
 }
 
 bool SimCoordinator::CarryOutSessions() {
+  if (!sessions_->has_actions()) return false;
   const SessionsActions actions = sessions_->TakeActions();
-  if (actions.empty()) return false;
   for (const auto& action : actions.find_route) {
     sessions_->OnRoute(action.request, routes_->RouteAnyway(action.model, action.avoid, Now()),
                        Now());

@@ -21,6 +21,7 @@ SimTime SimNetwork::Delay(const Wire& w) {
 Stream* SimNetwork::Dial(SimProcess* a, SimProcess* b) {
   streams_.push_back(std::make_unique<Stream>());
   Stream* stream = streams_.back().get();
+  stream->network_ = this;
   stream->id_ = streams_.size();
   stream->ends_[0].process = a;
   stream->ends_[0].life = a->life();
@@ -43,22 +44,27 @@ void SimNetwork::Send(Stream* stream, int end, Action at_the_other_end) {
   pipe.messages.push_back(std::move(at_the_other_end));
   const SimTime now = context_->queue.now();
   pipe.last_arrival = std::max(now + Delay(*from.out), pipe.last_arrival + 1);
-  context_->queue.At(pipe.last_arrival, nullptr, [stream, this, end] { Arrive(stream, end); });
+  context_->queue.At(pipe.last_arrival, nullptr, [stream, end] { Arrive(stream, end); });
 }
 
+// Named by so little that the event holds it without an allocation.
 void SimNetwork::Arrive(Stream* stream, int from_end) {
+  stream->network_->TakeIn(stream, from_end);
+}
+
+void SimNetwork::TakeIn(Stream* stream, int from_end) {
   Stream::End& from = stream->ends_[from_end];
   Stream::End& to = stream->ends_[1 - from_end];
   Stream::Pipe& pipe = stream->pipes_[from_end];
-  if (stream->reset_ || pipe.messages.empty()) return;
+  if (stream->reset_ || pipe.empty()) return;
   if (context_->queue.now() < stream->stalled_until_) {
     context_->queue.At(stream->stalled_until_, nullptr,
-                       [stream, this, from_end] { Arrive(stream, from_end); });
+                       [stream, from_end] { Arrive(stream, from_end); });
     return;
   }
   if (from.out->cut) {
     held_[{from.process->number(), to.process->number()}].push_back(
-        {.to = nullptr, .action = [stream, this, from_end] { Arrive(stream, from_end); }});
+        {.to = nullptr, .action = [stream, from_end] { Arrive(stream, from_end); }});
     return;
   }
   if (!to.process->alive() || to.process->life() != to.life) {
@@ -69,11 +75,10 @@ void SimNetwork::Arrive(Stream* stream, int from_end) {
     return;
   }
   if (to.process->paused()) {
-    to.process->Run([stream, this, from_end] { Arrive(stream, from_end); });
+    to.process->Run([stream, from_end] { Arrive(stream, from_end); });
     return;
   }
-  Action message = std::move(pipe.messages.front());
-  pipe.messages.pop_front();
+  Action message = pipe.Take();
   if (!to.open) return;
   to.process->Run(std::move(message));
 }

@@ -10,7 +10,6 @@
 // Streams live until the simulation ends, so that raw pointers to them stay good.
 
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -37,6 +36,8 @@ struct Wire {
   bool cut = false;
 };
 
+class SimNetwork;
+
 class Stream {
  public:
   using OnEnd = absl::AnyInvocable<void()>;
@@ -57,10 +58,22 @@ class Stream {
   };
   // What travels from one end to the other, in order.
   struct Pipe {
-    std::deque<Action> messages;
+    Action Take() {
+      Action first = std::move(messages[begin++]);
+      if (begin == messages.size()) {
+        messages.clear();
+        begin = 0;
+      }
+      return first;
+    }
+    bool empty() const { return messages.empty(); }
+
+    std::vector<Action> messages;  // From `begin` on.
+    size_t begin = 0;
     SimTime last_arrival = 0;
   };
 
+  SimNetwork* network_ = nullptr;
   uint64_t id_ = 0;
   End ends_[2];
   Pipe pipes_[2];  // By sending end.
@@ -120,7 +133,8 @@ class SimNetwork {
     Action action;
   };
 
-  void Arrive(Stream* stream, int from_end);
+  static void Arrive(Stream* stream, int from_end);
+  void TakeIn(Stream* stream, int from_end);
   void Tell(Stream* stream, int end, SimTime delay);
   // Carries a packet over the wire, or holds it there. `lost` runs at `from` if `to` is dead.
   void Carry(SimProcess* from, SimProcess* to, Action action, Action lost);
@@ -149,14 +163,15 @@ void SimNetwork::Call(SimProcess* from, SimProcess* to, SimTime timeout,
   context_->queue.At(context_->queue.now() + timeout, from,
                      [finish] { finish(absl::DeadlineExceededError("no answer in time")); });
   const auto reset = [finish] { finish(absl::UnavailableError("connection reset")); };
-  const auto ask = [this, from, to, serve, finish] {
+  auto ask = [this, from, to, serve = std::move(serve), finish] {
     serve([this, from, to, finish](absl::StatusOr<Reply> reply) {
       Carry(
           to, from, [finish, reply = std::move(reply)] { finish(reply); }, [] {});
     });
   };
-  const int copies = context_->rng.Chance(wire(*from, *to).repeat_per_mille) ? 2 : 1;
-  for (int i = 0; i < copies; ++i) Carry(from, to, ask, reset);
+  const bool comes_twice = context_->rng.Chance(wire(*from, *to).repeat_per_mille);
+  if (comes_twice) Carry(from, to, ask, reset);
+  Carry(from, to, std::move(ask), reset);
 }
 
 }  // namespace shardline::sim

@@ -20,10 +20,10 @@ constexpr SimTime kJoinPauseMax = 1 * kSecond;
 // Knows what the session will say, and is wrong now and then.
 class Oracle final : public Proposer {
  public:
-  explicit Oracle(const RunAttempt& run)
+  Oracle(const RunAttempt& run, ReferenceModel& model)
       : prompt_(run.prompt.size()),
         seed_(run.key.session.value()),
-        tokens_(ReferenceTokens(run.prompt, run.sampling, run.new_tokens_max)) {}
+        tokens_(model.Generate(run.prompt, run.sampling, run.new_tokens_max)) {}
 
   std::string_view name() const override { return "oracle"; }
   void Accept(std::span<const int32_t> tokens) override { read_ += tokens.size(); }
@@ -45,9 +45,9 @@ class Oracle final : public Proposer {
   size_t read_ = 0;
 };
 
-std::vector<std::unique_ptr<Proposer>> ProposersFor(const RunAttempt& run) {
+std::vector<std::unique_ptr<Proposer>> ProposersFor(const RunAttempt& run, ReferenceModel& model) {
   std::vector<std::unique_ptr<Proposer>> proposers;
-  proposers.push_back(std::make_unique<Oracle>(run));
+  proposers.push_back(std::make_unique<Oracle>(run, model));
   return proposers;
 }
 
@@ -350,7 +350,9 @@ void SimNode::StartLife() {
                     .attempts_max = static_cast<size_t>(options_.head_slots),
                     .queue_max = static_cast<size_t>(options_.head_queue),
                     .drafts = options_.drafts,
-                    .proposers = ProposersFor});
+                    .proposers = [this](const RunAttempt& run) {
+                      return ProposersFor(run, cluster_->reference);
+                    }});
   }
   context().checker->OnShardLife(number(), incarnation_);
 }

@@ -103,6 +103,8 @@ class SimNode final : public SimProcess {
  private:
   enum class LinkPhase { kIdle, kConnecting, kOpen };
   struct Link {
+    SimNode* other = nullptr;  // The peer's process,
+    Wire* wire = nullptr;      // and the way to it.
     LinkPhase phase = LinkPhase::kIdle;
     Stream* stream = nullptr;
     std::deque<StageBundle> waiting;
@@ -136,8 +138,8 @@ class SimNode final : public SimProcess {
 
   // Carrying out.
   void Drain();
-  void CarryOut(StageActions actions);
-  void CarryOut(HeadActions actions);
+  void CarryOut(StageActions&& actions);
+  void CarryOut(HeadActions&& actions);
   void Submit(ComputeJob job);
   void PoisonedBy(const ComputeJob& job);
   void ComeAgain(const ComputeJob& ended);

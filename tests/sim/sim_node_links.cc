@@ -1,6 +1,7 @@
 // How a node carries out what its cores ask for, and the links to its neighbours.
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "tests/sim/checker.h"
@@ -17,12 +18,14 @@ constexpr SimTime kLinkPauseMax = 1 * kSecond;
 
 void SimNode::Drain() {
   while (true) {
-    StageActions stage = stage_ == nullptr ? StageActions() : stage_->TakeActions();
-    HeadActions head = head_ == nullptr ? HeadActions() : head_->TakeActions();
+    std::optional<StageActions> stage;
+    std::optional<HeadActions> head;
+    if (stage_ != nullptr && stage_->has_actions()) stage = stage_->TakeActions();
+    if (head_ != nullptr && head_->has_actions()) head = head_->TakeActions();
     const bool pulsed = CarryOutPulses();
-    if (stage.empty() && head.empty() && !pulsed) break;
-    CarryOut(std::move(stage));
-    CarryOut(std::move(head));
+    if (!stage && !head && !pulsed) break;
+    if (stage) CarryOut(*std::move(stage));
+    if (head) CarryOut(*std::move(head));
   }
   Instant wake = pulses_->NextWake();
   if (stage_ != nullptr) wake = std::min(wake, stage_->NextWake());
@@ -30,7 +33,7 @@ void SimNode::Drain() {
   WakeAt(wake);
 }
 
-void SimNode::CarryOut(StageActions actions) {
+void SimNode::CarryOut(StageActions&& actions) {
   for (ComputeJob& job : actions.jobs) Submit(std::move(job));
   for (const StepComputed& step : actions.computed) {
     head_->OnLayersComputed(step.key, step.compute_time, Now());
@@ -44,7 +47,7 @@ void SimNode::CarryOut(StageActions actions) {
   for (const Announcement& plan : actions.plans) SendPlan(plan);
 }
 
-void SimNode::CarryOut(HeadActions actions) {
+void SimNode::CarryOut(HeadActions&& actions) {
   context().checker->OnHeadActions(*this, actions);
   for (ComputeJob& job : actions.jobs) Submit(std::move(job));
   for (StageBundle& step : actions.steps) {
@@ -139,11 +142,14 @@ SimNode::Link& SimNode::LinkTo(const StagePeer& peer) {
     return over;
   });
   pulses_->OnPeerWanted(peer, peer.node.value(), Now());
-  return links_out_[peer];
+  Link& link = links_out_[peer];
+  link.other = cluster_->NodeNamed(peer.node);
+  link.wire = &cluster_->network.wire(*this, *link.other);
+  return link;
 }
 
 void SimNode::Dial(const StagePeer& peer, Link& link) {
-  SimNode* const other = cluster_->NodeNamed(peer.node);
+  SimNode* const other = link.other;
   link.phase = LinkPhase::kConnecting;
   link.stream = cluster_->network.Dial(this, other);
   link.connection = ++connections_;
@@ -194,7 +200,7 @@ void SimNode::OnLinkWelcome(const StagePeer& peer, Stream* stream) {
 // What a wire that loses, repeats and reorders does to a frame. TCP and the link's sequence
 // numbers keep all of this from the cores; they must bear it all the same.
 void SimNode::Transmit(const StagePeer& peer, Link& link, StageBundle bundle) {
-  const Wire& wire = cluster_->network.wire(*this, *cluster_->NodeNamed(peer.node));
+  const Wire& wire = *link.wire;
   if (wire.drop_per_mille > 0 && context().rng.Chance(wire.drop_per_mille)) return;
   if (wire.reorder_per_mille > 0 && !link.overtaken &&
       context().rng.Chance(wire.reorder_per_mille)) {
@@ -217,9 +223,9 @@ void SimNode::Transmit(const StagePeer& peer, Link& link, StageBundle bundle) {
 }
 
 void SimNode::TransmitOnce(const StagePeer& peer, Link& link, StageBundle bundle) {
-  SimNode* other = cluster_->NodeNamed(peer.node);
+  SimNode* other = link.other;
   bundle.connection = link.connection;
-  const Wire& wire = cluster_->network.wire(*this, *other);
+  const Wire& wire = *link.wire;
   if (wire.misroute_per_mille > 0 && context().rng.Chance(wire.misroute_per_mille)) {
     other = cluster_->nodes[context().rng.Below(cluster_->nodes.size())].get();
     if (!other->alive()) return;
@@ -309,8 +315,8 @@ void SimNode::SendPlan(const Announcement& plan) {
   const StagePeer peer = plan.to.peer();
   const auto it = links_out_.find(peer);
   if (it == links_out_.end() || it->second.phase != LinkPhase::kOpen) return;
-  SimNode* const other = cluster_->NodeNamed(peer.node);
-  const Wire& wire = cluster_->network.wire(*this, *other);
+  SimNode* const other = it->second.other;
+  const Wire& wire = *it->second.wire;
   if (wire.drop_per_mille > 0 && context().rng.Chance(wire.drop_per_mille)) return;
   cluster_->network.Send(it->second.stream, 0,
                          [other, peer, from = self(), connection = it->second.connection,
@@ -330,7 +336,7 @@ void SimNode::SendInspect(const Inspect& inspect) {
   const StagePeer peer = inspect.to.peer();
   const auto it = links_out_.find(peer);
   if (it == links_out_.end() || it->second.phase != LinkPhase::kOpen) return;
-  SimNode* const other = cluster_->NodeNamed(peer.node);
+  SimNode* const other = it->second.other;
   cluster_->network.Send(it->second.stream, 0, [other, peer, from = self(), rows = inspect.rows] {
     other->OnLinkInspect(from, peer, rows);
   });

@@ -18,8 +18,8 @@ PulseBeat SimNode::Progress(uint64_t number, uint64_t echo) const {
 }
 
 bool SimNode::CarryOutPulses() {
-  PulseActions actions = pulses_->TakeActions();
-  if (actions.empty()) return false;
+  if (!pulses_->has_actions()) return false;
+  const PulseActions actions = pulses_->TakeActions();
   for (const PulseConnection connection : actions.hang_up) {
     if (const auto it = pulse_streams_.find(connection); it != pulse_streams_.end()) {
       cluster_->network.HangUp(it->second, 0);

@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
+#include "tests/sim/rng.h"
 #include "tests/sim/world_heap.h"
 
 namespace shardline::sim {
@@ -30,6 +31,7 @@ void Join(Batch& whole, const Batch& part) {
   whole.events += part.events;
   whole.failures += part.failures;
   whole.seconds += part.seconds;
+  whole.trace_hash += part.trace_hash;
   for (size_t i = 0; i < whole.counts.size(); ++i) whole.counts[i] += part.counts[i];
   whole.first_failures.insert(whole.first_failures.end(), part.first_failures.begin(),
                               part.first_failures.end());
@@ -59,6 +61,7 @@ Batch RunBatch(uint64_t count, int jobs, const std::function<Scenario(uint64_t)>
       const Outcome outcome = RunScenario(scenario);
       ++part.schedules;
       part.events += outcome.events;
+      part.trace_hash += Rng(outcome.trace_hash ^ index).Next();
       for (size_t i = 0; i < part.counts.size(); ++i) part.counts[i] += outcome.counts[i];
       if (outcome.ok()) continue;
       ++part.failures;

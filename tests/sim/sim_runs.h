@@ -25,7 +25,8 @@ struct Batch {
   uint64_t failures = 0;
   std::vector<Failure> first_failures;  // By index; a few.
   SometimesCounts counts = {};
-  double seconds = 0;  // Of CPU time, all threads together.
+  uint64_t trace_hash = 0;  // Of all traces; the same however the work was shared out.
+  double seconds = 0;       // Of CPU time, all threads together.
 };
 
 // Runs scenarios 0 to count - 1, as `nth` makes them, on `jobs` threads. Ends early once there is a

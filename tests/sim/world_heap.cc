@@ -30,7 +30,7 @@ void KeepTheHeap() {
 namespace {
 
 constexpr size_t kClassBytes = 16;
-constexpr size_t kBlockBytesMax = 1024;
+constexpr size_t kBlockBytesMax = 4096;
 constexpr size_t kClasses = kBlockBytesMax / kClassBytes;
 constexpr size_t kChunkBytes = 64 << 10;
 constexpr size_t kChunks = 1 << 17;
@@ -103,4 +103,17 @@ void operator delete(void* block) noexcept {
 }
 
 void operator delete(void* block, size_t) noexcept { operator delete(block); }
+
+// Blocks lie at multiples of their size, counted from a page: so of the alignment, too.
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  const auto align = static_cast<size_t>(alignment);
+  const size_t rounded = (bytes + align - 1) / align * align;
+  if (rounded <= kBlockBytesMax) return operator new(rounded);
+  void* const block = std::aligned_alloc(align, rounded);
+  if (block == nullptr) std::abort();
+  return block;
+}
+
+void operator delete(void* block, std::align_val_t) noexcept { operator delete(block); }
+void operator delete(void* block, size_t, std::align_val_t) noexcept { operator delete(block); }
 #endif

@@ -5,7 +5,9 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,30 @@ namespace {
 using ::shardline::testing::FailsWith;
 using ::shardline::testing::IsOk;
 
-HeadOptions Options(bool stages_ahead) {
+// Sure that each token is followed by the next number.
+class Counter final : public Proposer {
+ public:
+  std::string_view name() const override { return "counter"; }
+  void Accept(std::span<const int32_t> tokens) override {
+    if (!tokens.empty()) last_ = tokens.back();
+  }
+  std::vector<Draft> Propose(size_t count) const override {
+    std::vector<Draft> drafts;
+    for (size_t i = 0; i < std::min(count, kDraftsMax); ++i) {
+      drafts.push_back({.token = NextTo(last_ + static_cast<int32_t>(i)), .chance = 0.95F});
+    }
+    return drafts;
+  }
+
+  static int32_t NextTo(int32_t token) { return (token + 1) % 50; }
+
+ private:
+  static constexpr size_t kDraftsMax = 7;  // What it sees ahead.
+
+  int32_t last_ = 0;
+};
+
+HeadOptions Options(bool stages_ahead, bool drafts = false) {
   return {.node = NodeId("a"),
           .layers = {.begin = 0, .end = 2},
           .vocab_size = 50,
@@ -34,6 +59,14 @@ HeadOptions Options(bool stages_ahead) {
           .piece_tokens_idle = 32,
           .attempts_max = 5,
           .samples_max = 8,
+          .drafts = drafts,
+          .draft_pricer = {.drafts_max = 3},
+          .proposers =
+              [](const RunAttempt&) {
+                std::vector<std::unique_ptr<Proposer>> proposers;
+                proposers.push_back(std::make_unique<Counter>());
+                return proposers;
+              },
           .stages_ahead = stages_ahead,
           .step_timeout_min = absl::Hours(1),
           .step_timeout_max = absl::Hours(1)};
@@ -50,7 +83,9 @@ RunAttempt RunOf(uint64_t session, size_t prompt_tokens, int32_t new_tokens_max)
                  .route = {Stage("a"), Stage("b")},
                  .tokens_max = 128,
                  .prefix_root = PrefixRoot(ModelId("m"), NumericsId("cpu"), "t"),
-                 .rounds_in_flight = 1};
+                 .rounds_in_flight = 1,
+                 .step_cost = absl::Milliseconds(10),
+                 .row_cost = absl::Milliseconds(1)};
   for (size_t i = 0; i < prompt_tokens; ++i) {
     run.prompt.push_back(static_cast<int32_t>((session + 7 * i) % 50));
   }
@@ -89,22 +124,32 @@ std::string Print(const HeadActions& actions) {
   return out;
 }
 
-// The hidden state of `bundle`, back from the last stage.
+// The hidden state of `bundle`, back from the last stage: of a row that is verified all of it.
 StageBundle BackOf(const StageBundle& bundle) {
   StageBundle back;
+  size_t row_count = 0;
   for (BundleRow row : bundle.rows) {
-    row.position += row.token_count - 1;
-    row.token_count = 1;
+    if ((row.flags & kRowWantsAllLogits) == 0) {
+      row.position += row.token_count - 1;
+      row.token_count = 1;
+    }
+    row_count += static_cast<size_t>(row.token_count);
     back.rows.push_back(row);
   }
-  back.hidden = Buffer::Allocate(back.rows.size() * sizeof(float));
+  back.hidden = Buffer::Allocate(row_count * sizeof(float));
   return back;
 }
 
-ComputeDone DrawnOf(const ComputeJob& job, int32_t token) {
+// Of each target the first `right` drafts are right, and `token` comes behind them.
+ComputeDone DrawnOf(const ComputeJob& job, int32_t token, size_t right = 0) {
   ComputeDone done{.id = job.id};
   for (const SampleTarget& sample : job.samples) {
-    done.samples.push_back({.key = sample.key, .tokens = {{.token = token}}});
+    SampleResult result{.key = sample.key};
+    for (size_t i = 0; i < std::min(right, sample.drafts.size()); ++i) {
+      result.tokens.push_back({.token = sample.drafts[i]});
+    }
+    result.tokens.push_back({.token = token});
+    done.samples.push_back(std::move(result));
   }
   return done;
 }
@@ -112,7 +157,8 @@ ComputeDone DrawnOf(const ComputeJob& job, int32_t token) {
 // Two heads that hear the same; one of them prepares.
 class Twins {
  public:
-  explicit Twins(uint32_t seed) : random_(seed) {}
+  Twins(uint32_t seed, bool drafts)
+      : random_(seed), ahead_(Options(true, drafts)), plain_(Options(false, drafts)) {}
 
   void RunAll(int events) {
     for (int i = 0; i < events && !::testing::Test::HasFailure(); ++i) Event(/*may_begin=*/true);
@@ -174,7 +220,12 @@ class Twins {
 
   void Draw() {
     if (jobs_.empty()) return;
-    ComputeDone done = DrawnOf(jobs_.front(), static_cast<int32_t>(Pick(50)));
+    // Mostly as counted.
+    const std::vector<SampleTarget>& samples = jobs_.front().samples;
+    const bool counts = Pick(4) != 0 && !samples.empty() && !samples[0].drafts.empty();
+    const int32_t token =
+        counts ? Counter::NextTo(samples[0].drafts.back()) : static_cast<int32_t>(Pick(50));
+    ComputeDone done = DrawnOf(jobs_.front(), token, Pick(4) == 0 ? Pick(3) : 3);
     jobs_.pop_front();
     if (!done.samples.empty() && Pick(40) == 0) {
       done.samples[0].tokens.clear();
@@ -209,30 +260,49 @@ class Twins {
 
   std::mt19937_64 random_;
   Instant now_ = Instant::FromOrigin(absl::Seconds(100));
-  HeadCore ahead_{Options(true)};
-  HeadCore plain_{Options(false)};
+  HeadCore ahead_;
+  HeadCore plain_;
   uint64_t session_ = 0;
   std::deque<StageBundle> out_;
   std::deque<ComputeJob> jobs_;
 };
 
-TEST(HeadAhead, WhatIsPreparedIsWhatWouldHaveBeenSent) {
+HeadStats SumOfTwins(bool drafts) {
   HeadStats sum;
   for (uint32_t seed = 1; seed <= 60; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    Twins twins(seed);
+    Twins twins(seed, drafts);
     twins.RunAll(1000);
-    if (HasFailure()) return;
+    if (::testing::Test::HasFailure()) return sum;
     sum.rounds += twins.stats().rounds;
     sum.rounds_staged += twins.stats().rounds_staged;
     sum.rounds_promoted += twins.stats().rounds_promoted;
     sum.rounds_displaced += twins.stats().rounds_displaced;
+    sum.rounds_dropped += twins.stats().rounds_dropped;
+    sum.rounds_refused += twins.stats().rounds_refused;
+    sum.tokens_accepted += twins.stats().tokens_accepted;
     sum.attempts_failed += twins.stats().attempts_failed;
   }
+  return sum;
+}
+
+TEST(HeadAhead, WhatIsPreparedIsWhatWouldHaveBeenSent) {
+  const HeadStats sum = SumOfTwins(/*drafts=*/false);
   EXPECT_GT(sum.rounds, 5000U);
   EXPECT_GT(sum.rounds_promoted, sum.rounds / 4);
   EXPECT_GT(sum.rounds_displaced, 100U) << "rounds that came otherwise must be among them";
   EXPECT_GT(sum.attempts_failed, 100U);
+  EXPECT_GT(sum.rounds_dropped, 100U);
+  EXPECT_EQ(sum.rounds_refused, 0U) << "the first line of defence lets nothing through";
+}
+
+TEST(HeadAhead, WhatIsPreparedWithDraftsIsWhatWouldHaveBeenSent) {
+  const HeadStats sum = SumOfTwins(/*drafts=*/true);
+  EXPECT_GT(sum.rounds, 5000U);
+  EXPECT_GT(sum.tokens_accepted, 1000U);
+  EXPECT_GT(sum.rounds_promoted, sum.rounds / 10);
+  EXPECT_GT(sum.rounds_displaced, 100U) << "drafts are wrong now and then";
+  EXPECT_EQ(sum.rounds_refused, 0U);
 }
 
 class HeadAheadOf : public ::testing::Test {
@@ -263,6 +333,47 @@ TEST_F(HeadAheadOf, EveryRoundOfASteadyStreamIsPrepared) {
   }
   EXPECT_GE(head_.stats().rounds_promoted, 20U);
   EXPECT_EQ(head_.stats().rounds_displaced, 0U);
+}
+
+TEST(HeadAheadWithDrafts, ARoundBehindDraftsThatAreRightIsPreparedDraftsIncluded) {
+  HeadCore head(Options(true, /*drafts=*/true));
+  const Instant now = Instant::FromOrigin(absl::Seconds(100));
+  RunAttempt run = RunOf(1, 5, 40);
+  run.prefix_root = {};  // Else no row is prepared whose page ends with what is being verified.
+  ASSERT_THAT(head.OnRun(std::move(run), now), IsOk());
+  HeadActions actions = head.TakeActions();
+  for (int i = 0; i < 6; ++i) {
+    SCOPED_TRACE(absl::StrCat("round ", i));
+    ASSERT_TRUE(actions.plan.has_value());
+    const BundleRow foreseen = actions.plan->at(0);
+    const int32_t last = actions.steps.at(0).tokens.back();
+    head.OnReturn(BackOf(actions.steps.at(0)), now);
+    HeadActions drawing = head.TakeActions();
+    head.OnComputeDone(DrawnOf(drawing.jobs.at(0), Counter::NextTo(last), 3), now);
+    actions = head.TakeActions();
+    ASSERT_EQ(actions.steps.size(), 1U);
+    EXPECT_EQ(actions.steps[0].rows.at(0).token_count, 4) << "three drafts";
+    EXPECT_EQ(Print(actions.steps[0].rows[0]), Print(foreseen));
+  }
+  EXPECT_EQ(head.stats().rounds_promoted, 6U);
+  EXPECT_EQ(head.stats().rounds_displaced, 0U);
+}
+
+TEST(HeadAheadWithDrafts, OneWrongDraftAndAnotherRoundGoesOut) {
+  HeadCore head(Options(true, /*drafts=*/true));
+  const Instant now = Instant::FromOrigin(absl::Seconds(100));
+  ASSERT_THAT(head.OnRun(RunOf(1, 5, 40), now), IsOk());
+  HeadActions actions = head.TakeActions();
+  for (int i = 0; i < 2; ++i) {
+    head.OnReturn(BackOf(actions.steps.at(0)), now);
+    const HeadActions drawing = head.TakeActions();
+    const int32_t last = actions.steps[0].tokens.back();
+    head.OnComputeDone(DrawnOf(drawing.jobs.at(0), Counter::NextTo(last), i == 0 ? 3 : 2), now);
+    actions = head.TakeActions();
+  }
+  EXPECT_EQ(actions.steps.at(0).rows.at(0).rejected, 1);
+  EXPECT_EQ(head.stats().rounds_promoted, 1U);
+  EXPECT_EQ(head.stats().rounds_displaced, 1U);
 }
 
 // So that the own stage can prepare its batch too.
