@@ -9,9 +9,8 @@
 
 namespace shardline {
 
-ClientStream::ClientStream(ClientSink* clients, RequestId id,
-                           std::shared_ptr<const ModelFile> file, uint32_t prompt_tokens,
-                           const std::vector<int32_t>& tokens_held)
+ClientStream::ClientStream(ClientSink* clients, RequestId id, std::shared_ptr<const ModelFile> file,
+                           uint32_t prompt_tokens, const std::vector<int32_t>& tokens_held)
     : clients_(clients), id_(id), file_(std::move(file)), prompt_tokens_(prompt_tokens) {
   for (const int32_t token : tokens_held) TextOf(token);  // Which the client has.
 }

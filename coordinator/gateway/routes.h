@@ -18,7 +18,6 @@ enum class Endpoint {
   kDetokenize,
   kApplyTemplate,
   kProps,
-  kVersion,
   kUnsupported,  // Known to other servers and to clients, and not done here: embeddings, ...
 };
 
