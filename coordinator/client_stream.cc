@@ -36,6 +36,13 @@ void ClientStream::OnRestarted(const SessionRestart& restart) {
   Send(std::move(event));
 }
 
+void ClientStream::OnProgress(const SessionProgress& progress) {
+  v1::GenerateEvent event;
+  event.mutable_progress()->set_prompt_tokens_done(progress.tokens_done);
+  event.mutable_progress()->set_prompt_tokens(progress.tokens);
+  Send(std::move(event));
+}
+
 bool ClientStream::OnToken(const SessionToken& token) {
   v1::GenerateEvent event;
   v1::RunToken& out = *event.mutable_token()->mutable_token();

@@ -75,8 +75,10 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+  void OnPreviewModel(const v1::PreviewModelRequest& request, PreviewReply done) override;
   void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) override;
   void OnDrainNode(const v1::DrainNodeRequest& request, NodeReply done) override;
+  void OnRemoveNode(const NodeId& node, NodeReply done) override;
   void OnListSessions(
       absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override;
   void OnCancelSession(

@@ -156,4 +156,17 @@ void Coordinator::OnDrainNode(const v1::DrainNodeRequest& request, NodeReply don
   if (!posted) (*shared)(Busy());
 }
 
+void Coordinator::OnRemoveNode(const NodeId& node, NodeReply done) {
+  auto shared = std::make_shared<NodeReply>(std::move(done));
+  const bool posted = loop_.TryPost([this, node, shared] {
+    const absl::StatusOr<v1::NodeSummary> listed = SummaryOf(node);
+    if (!listed.ok()) return (*shared)(listed);
+    const absl::Status removed = membership_.Remove(node);
+    if (!removed.ok()) return (*shared)(removed);
+    LogInfo("node removed", {{"node", node}});
+    (*shared)(listed);
+  });
+  if (!posted) (*shared)(Busy());
+}
+
 }  // namespace shardline

@@ -153,8 +153,8 @@ uint64_t RequestDigest(const v1::GenerateRequest& request) {
   asked.clear_reattach();
   asked.clear_deadline_ms();
   asked.clear_no_drafts();
-  asked.clear_no_prefix_cache();
   asked.clear_want_progress();
+  asked.clear_no_prefix_cache();
   std::string bytes;
   {
     google::protobuf::io::StringOutputStream stream(&bytes);

@@ -11,6 +11,7 @@
 // line of the file, which may have been a key by mistake.
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -71,8 +72,9 @@ absl::StatusOr<NewApiKey> MakeApiKey(std::string_view name, KeyKind kind);
 // The keys of a file, read again when it changes. Any thread.
 class ApiKeyFile {
  public:
-  // One line that names the file: it cannot be read, is no file of keys, or is writable for others
-  // than its owner. One that others can read is only warned about. `clock` outlives this.
+  // One line that names the file: it cannot be read, holds a line that is no key, or no key at all,
+  // or is writable for others than its owner. One that others can read is only warned about.
+  // `clock` outlives this.
   static absl::StatusOr<std::unique_ptr<ApiKeyFile>> Open(const std::string& path,
                                                           const Clock* clock);
 
@@ -88,14 +90,11 @@ class ApiKeyFile {
     uint64_t inode = 0;
     friend bool operator==(const Stamp&, const Stamp&) = default;
   };
-  struct Read {
-    Stamp stamp;
-    absl::StatusOr<ApiKeys> keys;
-  };
+  struct Content;
 
-  ApiKeyFile(std::string path, const Clock* clock) : path_(std::move(path)), clock_(clock) {}
+  ApiKeyFile(std::string path, const Clock* clock, Content content);
   static absl::StatusOr<Stamp> StampOf(const std::string& path);
-  static absl::StatusOr<ApiKeys> ReadKeys(const std::string& path);
+  static absl::StatusOr<Content> ReadWhole(const std::string& path);
 
   const std::string path_;
   const Clock* const clock_;
