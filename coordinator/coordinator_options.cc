@@ -69,6 +69,7 @@ struct Texted {
   std::string replan_after = "1s";
   std::string drain = "2s";
   std::string http_ping = "10s";
+  std::string http_return = "5s";
   std::string prefix_cache = "on";
   std::string log_level = "info";
   std::string log_format = "text";
@@ -97,6 +98,9 @@ absl::Status CheckHttp(const CoordinatorOptions& options) {
   if (options.http_ping < absl::ZeroDuration() || options.http_ping > absl::Hours(1)) {
     return absl::InvalidArgumentError("--http-ping must be from 0 to 1h");
   }
+  if (options.http_return < absl::ZeroDuration() || options.http_return > absl::Minutes(10)) {
+    return absl::InvalidArgumentError("--http-return must be from 0 to 10m");
+  }
   return absl::OkStatus();
 }
 
@@ -108,6 +112,7 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
   }
   if (status.ok()) status = ReadDuration(texted.drain, "drain", &options->drain);
   if (status.ok()) status = ReadDuration(texted.http_ping, "http-ping", &options->http_ping);
+  if (status.ok()) status = ReadDuration(texted.http_return, "http-return", &options->http_return);
   if (!status.ok()) return status;
   static const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
                                                           {"info", LogLevel::kInfo},
@@ -203,6 +208,12 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--http-ping", texted.http_ping,
                  "Comment in a stream that was silent for so long; 0: none")
       ->capture_default_str();
+  app.add_option("--http-return", texted.http_return,
+                 "Time to come back for a client that hung up and gave an idempotency key")
+      ->capture_default_str();
+  app.add_option("--chat-template", options.chat_template,
+                 "Built-in or Jinja file, in place of the models' own")
+      ->type_name("NAME|FILE");
   app.add_option("--model", options.model, "GGUF file to load as soon as enough nodes joined")
       ->type_name("FILE");
   app.add_option("--model-name", options.model_name, "Its name for clients; else the file's");

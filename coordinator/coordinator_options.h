@@ -29,7 +29,8 @@ struct CoordinatorOptions {
   std::string cors_origins;             // Comma-separated; empty: this host's own pages.
   std::string tls_certificate;          // PEM files; both or neither.
   std::string tls_key;
-  int http_connections = 4096;                   // Beyond: refused with 503.
+  std::string chat_template;    // Built-in or file, in place of the models' own; empty: theirs.
+  int http_connections = 4096;  // Beyond: refused with 503.
   absl::Duration http_ping = absl::Seconds(10);  // A silent stream's comment; 0: none.
 
   // Loaded at start, as soon as enough nodes have joined.

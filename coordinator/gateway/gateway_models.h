@@ -9,12 +9,14 @@
 #include <vector>
 
 #include "coordinator/model_file.h"
+#include "model/chat_template.h"
 
 namespace shardline {
 
 struct GatewayModel {
   std::string name;
-  std::shared_ptr<const ModelFile> file;  // With tokenizer and chat template.
+  std::shared_ptr<const ModelFile> file;
+  std::shared_ptr<const ChatTemplate> chat_template;  // Null: it has none that can be used.
   int32_t context_tokens_max = 0;
   int64_t created_unix_s = 0;  // For people.
 };

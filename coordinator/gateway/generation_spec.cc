@@ -52,7 +52,7 @@ ApiResult<std::optional<StreamPlace>> ResumePlace(std::string_view last_event_id
 ApiModel ToApiModel(const GatewayModel& model) {
   return {.name = model.name,
           .tokenizer = model.file->tokenizer.get(),
-          .chat_template = model.file->chat_template.get(),
+          .chat_template = model.chat_template.get(),
           .context_tokens_max = model.context_tokens_max};
 }
 

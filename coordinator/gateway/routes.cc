@@ -35,9 +35,9 @@ bool IsBelow(std::string_view path, std::string_view root) {
   return path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/');
 }
 
-std::vector<std::string_view> Methods(std::string_view method) {
+std::vector<std::string> Methods(std::string_view method) {
   if (method == "GET") return {"GET", "HEAD"};
-  return {method};
+  return {std::string(method)};
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ enum class Endpoint {
 
 struct RouteMatch {
   Endpoint endpoint = Endpoint::kUnknown;
-  std::string_view name;                  // The template of the path, for logs and metrics.
-  std::vector<std::string_view> methods;  // Allowed ones, without OPTIONS.
-  std::string model;                      // Of kModel.
+  std::string_view name;             // The template of the path, for logs and metrics.
+  std::vector<std::string> methods;  // Allowed ones, without OPTIONS.
+  std::string model;                 // Of kModel.
 
   bool Allows(std::string_view method) const;
 };
