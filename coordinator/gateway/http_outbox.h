@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,8 +36,8 @@ struct HttpCounters {
 struct HttpHead {
   bool keep_alive = true;
   bool is_http11 = true;
-  bool is_chunked = false;  // Else `body_bytes` is told.
-  size_t body_bytes = 0;
+  bool is_chunked = false;
+  std::optional<size_t> body_bytes;  // Told if given.
 };
 std::string RenderHead(const HttpResponse& response, const HttpHead& head);
 
@@ -52,7 +53,6 @@ class HttpOutbox {
     std::function<void()> wake;
   };
   explicit HttpOutbox(Options options);
-  ~HttpOutbox();
 
   // For the exchange: as HttpExchange has it. Any thread.
   void Answer(HttpResponse response) ABSL_LOCKS_EXCLUDED(mu_);
