@@ -100,6 +100,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
                                   {"term", term},
                                   {"store", path},
                                   {"attempts_fenced", fenced}});
+  coordinator->events_.Add({.kind = "coordinator_started",
+                            .text = absl::StrCat("the coordinator ", std::string(kVersion),
+                                                 " began term ", term.value())});
   return coordinator;
 }
 
@@ -110,6 +113,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       clock_(clock),
       term_(term),
       lock_(std::move(lock)),
+      events_(term),
       loop_(kLoopTasksMax),
       store_(std::move(store), &loop_),
       join_(this),
@@ -127,6 +131,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                                 uint64_t affinity) { return FindRoute(model, avoid, affinity); },
            .suspect_link = [this](const NodeId& from,
                                   const NodeId& to) { models_.OnLinkSuspected(from, to); },
+           .restarted =
+               [this](const AttemptKey& to, const absl::Status& reason) {
+                 restarts_.push_back({to, reason});
+               },
            .prefix_cache = options.prefix_cache},
           {.admission = {.sessions_max = options.requests_max, .waiting_max = options.queue},
            .route_retry = options.route_retry}),
@@ -154,7 +162,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            // Who waits for a route asks again at once, not with its next try.
            .routes_changed = [this](const std::string&) { sessions_.OnRoutesChanged(); },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); },
-           .is_closed = [this](const NodeId& node) { return drains_.IsClosed(node); }},
+           .is_closed = [this](const NodeId& node) { return drains_.IsClosed(node); },
+           .events = &events_},
           {.replan_after = options.replan_after}),
       ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
@@ -258,6 +267,7 @@ void Coordinator::TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& me
 void Coordinator::Pump() {
   while (CarryOutMembership() || CarryOutDrains() || sessions_.CarryOut() || models_.CarryOut()) {
   }
+  TellRestarts();
   const bool ready = models_.AnyReady() && !stopping_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
     server_->SetReady(ready);
@@ -289,6 +299,11 @@ bool Coordinator::CarryOutMembership() {
   for (const MembershipActions::PeerSilent& action : actions.silent) {
     LogWarning("a node does not hear its neighbour",
                {{"node", action.from.node}, {"neighbour", action.to.node}});
+    events_.Add({.level = EventLevel::kWarning,
+                 .kind = "link_silent",
+                 .text = absl::StrCat(action.from.node.value(), " does not hear its neighbour ",
+                                      action.to.node.value()),
+                 .node = action.from.node.value()});
     // Either end may be the sender of the link between them.
     models_.OnLinkSuspected(action.from.node, action.to.node);
     models_.OnLinkSuspected(action.to.node, action.from.node);
@@ -316,6 +331,12 @@ void Coordinator::Reply(const MembershipActions::Reply& action) {
 void Coordinator::OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action) {
   LogError("the ledger is out of date; nothing is served any more",
            {{"node", action.node}, {"term_seen", action.term_seen}, {"term", term_}});
+  events_.Add({.level = EventLevel::kError,
+               .kind = "ledger_out_of_date",
+               .text = absl::StrCat("the ledger is out of date: ", action.node.value(),
+                                    " has obeyed term ", action.term_seen.value(), ", ours is ",
+                                    term_.value(), "; nothing is served any more"),
+               .node = action.node.value()});
 }
 
 absl::Status Coordinator::Serving() const {
@@ -329,6 +350,10 @@ void Coordinator::Lose(const MembershipActions::Lost& action) {
                            {"incarnation", action.incarnation},
                            {"kind", FailureKindName(action.kind)},
                            {"reason", action.reason}});
+  events_.Add({.level = EventLevel::kWarning,
+               .kind = "node_lost",
+               .text = absl::StrCat(action.node.value(), " is lost: ", action.reason),
+               .node = action.node.value()});
   drains_.OnNodeLost(action.node);
   models_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
   sessions_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
@@ -361,6 +386,10 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
                           {"address", view->address},
                           {"device", view->capacity.device},
                           {"reconnect", action.reconnect}});
+  events_.Add({.kind = "node_joined",
+               .text = absl::StrCat(action.node.value(), action.reconnect ? " is back" : " joined",
+                                    " from ", view->address, ", ", view->capacity.device),
+               .node = action.node.value()});
   auto old = stream_of_node_.find(action.node);
   if (old != stream_of_node_.end()) node_of_stream_.erase(old->second);
   stream_of_node_[action.node] = action.stream;

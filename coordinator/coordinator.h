@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -26,6 +27,8 @@
 #include "coordinator/event_loop.h"
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http_server.h"
+
+#include "coordinator/gateway/event_log.h"
 #include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/drain_core.h"
 #include "coordinator/membership/membership_core.h"
@@ -74,6 +77,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   absl::StatusOr<v1::TokenizeReply> OnTokenize(const v1::TokenizeRequest& request) override;
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
+  void OnBeginLoad(v1::LoadModelRequest request,
+                   absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
   void OnPreviewModel(const v1::PreviewModelRequest& request, PreviewReply done) override;
   void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) override;
@@ -97,6 +102,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   // Where the events of a call go. Any thread.
   ClientSink* SinkOf(RequestId request);
+
+  // In one line, however many there were: a node that dies takes hundreds along.
+  void TellRestarts();
 
   // What a call gets that the loop does not take.
   static absl::Status Busy();
@@ -133,6 +141,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   const DataDirLock lock_;
 
   // In the order in which they may use what stands above them.
+  EventLog events_;
   EventLoop loop_;
   StoreThread store_;
   JoinService join_;
@@ -151,7 +160,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   std::map<NodeId, std::vector<NodeReply>> drain_waiters_;    // While the node drains.
   absl::flat_hash_map<NodeId, CapabilityKey> keys_;           // Of live incarnations.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
-      holds_;  // Of hellos not yet welcomed.
+      holds_;                                                  // Of hellos not yet welcomed.
+  std::vector<std::pair<AttemptKey, absl::Status>> restarts_;  // Not yet told to `events_`.
   bool ready_told_ = false;
   bool stopping_ = false;       // No more requests are taken.
   bool shutting_down_ = false;  // And those that ran are being ended.

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "coordinator/coordinator.h"
 #include "proto/wire/message_conversion.h"
 
@@ -43,11 +44,30 @@ void Coordinator::OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request)
   if (!posted) admin_.End(stream, Busy());
 }
 
+void Coordinator::OnBeginLoad(v1::LoadModelRequest request,
+                              absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) {
+  auto shared = std::make_shared<decltype(done)>(std::move(done));
+  const bool posted = loop_.TryPost([this, request = std::move(request), shared] {
+    if (stopping_) return (*shared)(Busy());
+    (*shared)(models_.BeginLoad(request));
+  });
+  if (!posted) (*shared)(Busy());
+}
+
 void Coordinator::OnUnloadModel(const std::string& name,
                                 absl::AnyInvocable<void(absl::Status)> done) {
   auto shared = std::make_shared<decltype(done)>(std::move(done));
   const bool posted = loop_.TryPost([this, name, shared] {
     models_.Unload(name, [shared](absl::Status status) { (*shared)(status); });
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::OnPreviewModel(const v1::PreviewModelRequest& request, PreviewReply done) {
+  auto shared = std::make_shared<PreviewReply>(std::move(done));
+  const bool posted = loop_.TryPost([this, request, shared] {
+    if (stopping_) return (*shared)(Busy());
+    models_.Preview(request, [shared](const auto& preview) { (*shared)(preview); });
   });
   if (!posted) (*shared)(Busy());
 }
@@ -86,12 +106,33 @@ void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>
   if (!posted) (*shared)(Busy());
 }
 
+void Coordinator::TellRestarts() {
+  if (restarts_.empty()) return;
+  const auto& [key, reason] = restarts_.front();
+  ClusterEvent event{.level = EventLevel::kWarning, .kind = "session_restarted"};
+  if (restarts_.size() == 1) {
+    event.session = key.session;
+    event.text = absl::StrCat("session ", key.session.value(), " goes on by attempt ",
+                              key.epoch.value(), ": ");
+  } else {
+    event.text = absl::StrCat(restarts_.size(), " sessions go on by new attempts: ");
+  }
+  absl::StrAppend(&event.text, std::string(reason.message()));
+  events_.Add(std::move(event));
+  restarts_.clear();
+}
+
 ClusterView Coordinator::View() {
   ClusterView view{.term = term_,
                    .nodes = membership_.List(clock_->Now()),
                    .models = models_.List(),
                    .problems = models_.Problems(),
                    .sessions_running = static_cast<uint32_t>(sessions_.running_count()),
+                   .sessions_waiting = static_cast<uint32_t>(sessions_.queue().waiting()),
+                   .sessions_started = sessions_.stats().started,
+                   .tokens_delivered = sessions_.stats().tokens_delivered,
+                   .draining = stopping_,
+                   .refusal = std::string(Serving().message()),
                    .duties = Duties()};
   for (std::string& problem : membership_.Problems(clock_->Now())) {
     view.problems.push_back(std::move(problem));

@@ -24,6 +24,7 @@
 #include "coordinator/admin/admin_service.h"
 #include "coordinator/admin/cluster_view.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/gateway/event_log.h"
 #include "coordinator/model_file.h"
 #include "coordinator/model_plan.h"
 #include "coordinator/routing/route_table.h"
@@ -55,6 +56,7 @@ class ModelLoads {
     std::function<void(const std::string&)> cancel_sessions;
     // A node that is to get nothing new. May be empty.
     std::function<bool(const NodeId&)> is_closed = nullptr;
+    EventLog* events = nullptr;  // Or none.
   };
 
   ModelLoads(World world, const RouteTableOptions& options);
@@ -80,7 +82,12 @@ class ModelLoads {
 
   // Watched by `stream` until the model is ready or has failed.
   void Load(LoadStreamId stream, const v1::LoadModelRequest& request);
+  // The same, watched by nobody: the model's name, or why the load has not begun.
+  absl::StatusOr<std::string> BeginLoad(const v1::LoadModelRequest& request);
   void Unload(const std::string& name, absl::AnyInvocable<void(absl::Status)> done);
+
+  // Where the model would go now; changes nothing. kOverloaded when several are asked for already.
+  void Preview(const v1::PreviewModelRequest& request, AdminEvents::PreviewReply done);
 
   void OnNodeReady(const NodeView& node, const std::optional<ShardReport>& holds);
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
@@ -119,6 +126,7 @@ class ModelLoads {
     std::vector<LoadStreamId> watchers;
   };
 
+  absl::Status MayLoad(const v1::LoadModelRequest& request) const;
   std::string Begin(const v1::LoadModelRequest& request, std::vector<LoadStreamId> watchers);
   void OnFileRead(const std::string& name, uint64_t load,
                   absl::StatusOr<std::shared_ptr<const ModelFile>> file);
@@ -134,6 +142,10 @@ class ModelLoads {
   void TryWaiting();
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
+  // To the operators' timeline.
+  void Tell(EventLevel level, const std::string& kind, const std::string& model,
+            const std::string& text);
+  void TellState(const ClusterModel& model);
   void TellWatchers(const std::string& name);
   // How many rounds the route keeps in flight, from what its nodes have measured.
   RoundChoice RoundsOf(const Route& route) const;
@@ -153,6 +165,7 @@ class ModelLoads {
   std::map<NodeId, NodeView> live_;
   std::optional<v1::LoadModelRequest> waiting_;  // Of LoadWhenPossible, not yet placed.
   std::string waiting_problem_;
+  int previews_ = 0;  // Under way.
   uint64_t loads_ = 0;
   Replans replans_;
 

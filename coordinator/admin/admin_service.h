@@ -32,6 +32,10 @@ class AdminEvents {
 
   // Followed by AdminService::Send and End. The operator may hang up; the load goes on.
   virtual void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) = 0;
+  // The same for who does not watch. `done` is called once: with the model's name when the load has
+  // begun, or with why it has not; what becomes of it the view tells.
+  virtual void OnBeginLoad(v1::LoadModelRequest request,
+                           absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) = 0;
   virtual void OnUnloadModel(const std::string& name,
                              absl::AnyInvocable<void(absl::Status)> done) = 0;
   // Called once. A model that does not fit is an answer; kInvalidRequest, or what is wrong with the

@@ -89,9 +89,10 @@ bool IsSameOrigin(const HttpRequest& request, std::string_view origin) {
 bool MayCall(const AccessPolicy& policy, const HttpRequest& request, std::string_view origin) {
   if (IsSameOrigin(request, origin)) return true;
   if (IsLoopbackHost(HostOf(AuthorityOf(origin)))) return true;
-  return std::any_of(
-      policy.cors_origins.begin(), policy.cors_origins.end(),
-      [&](const std::string& allowed) { return allowed == "*" || Lower(allowed) == Lower(origin); });
+  return std::any_of(policy.cors_origins.begin(), policy.cors_origins.end(),
+                     [&](const std::string& allowed) {
+                       return allowed == "*" || Lower(allowed) == Lower(origin);
+                     });
 }
 
 // The browser's list of what its page wants to send; only the usual and the openai clients' own.
@@ -143,8 +144,8 @@ std::string_view SecretOf(const HttpRequest& request) {
 std::optional<HttpResponse> RefuseBrowser(const AccessPolicy& policy, const HttpRequest& request,
                                           PathClass path_class) {
   const std::string_view host = HostOf(request.Header("host"));
-  const bool fit = policy.loopback ? IsLoopbackHost(host)
-                                   : path_class != PathClass::kAdmin || IsPlainHost(host);
+  const bool fit =
+      policy.loopback ? IsLoopbackHost(host) : path_class != PathClass::kAdmin || IsPlainHost(host);
   if (!fit) {
     return Forbidden(
         "without API keys only requests to a loopback name or address are served; start the "

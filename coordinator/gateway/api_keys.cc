@@ -49,9 +49,8 @@ bool IsName(std::string_view name) {
 // The bytes of exactly `bytes` pairs of hex digits.
 std::optional<std::string> FromHex(std::string_view hex, size_t bytes) {
   const bool is_hex =
-      hex.size() == 2 * bytes && std::all_of(hex.begin(), hex.end(), [](unsigned char c) {
-        return absl::ascii_isxdigit(c);
-      });
+      hex.size() == 2 * bytes &&
+      std::all_of(hex.begin(), hex.end(), [](unsigned char c) { return absl::ascii_isxdigit(c); });
   if (!is_hex) return std::nullopt;
   return absl::HexStringToBytes(View(hex));
 }
@@ -92,14 +91,12 @@ std::optional<ApiKey> ParseLine(std::string_view line) {
 }
 
 absl::Status BadLine(int number, std::string_view why) {
-  return MakeFailure(FailureKind::kInvalidRequest,
-                     absl::StrCat("line ", number, ": ", View(why)));
+  return MakeFailure(FailureKind::kInvalidRequest, absl::StrCat("line ", number, ": ", View(why)));
 }
 
 absl::Status FileError(const std::string& path, std::string_view what, int error) {
-  return absl::FailedPreconditionError(
-      absl::StrCat(path, ": ", View(what), error == 0 ? "" : ": ",
-                   error == 0 ? "" : std::strerror(error)));
+  return absl::FailedPreconditionError(absl::StrCat(path, ": ", View(what), error == 0 ? "" : ": ",
+                                                    error == 0 ? "" : std::strerror(error)));
 }
 
 // Closes what was opened.
@@ -133,8 +130,9 @@ absl::StatusOr<ApiKeys> ApiKeys::Parse(std::string_view text) {
     if (line.empty() || line[0] == '#') continue;
     std::optional<ApiKey> key = ParseLine({line.data(), line.size()});
     if (!key) {
-      return BadLine(number, "not NAME:inference|admin:hmac-sha256:SALT:HASH; `shardctl key new` "
-                             "makes such a line");
+      return BadLine(number,
+                     "not NAME:inference|admin:hmac-sha256:SALT:HASH; `shardctl key new` "
+                     "makes such a line");
     }
     if (!names.insert(key->name).second) {
       return BadLine(number, absl::StrCat("a key named ", key->name, " is there already"));

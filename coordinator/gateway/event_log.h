@@ -16,15 +16,18 @@
 
 namespace shardline {
 
+inline constexpr size_t kEventTextBytesMax = 500;
+
 enum class EventLevel { kInfo, kWarning, kError };
 
 struct ClusterEvent {
   uint64_t id = 0;  // Given by the log, as the time is.
   int64_t at_unix_ms = 0;
   EventLevel level = EventLevel::kInfo;
-  // "node_joined", "node_lost", "node_left", "node_removed", "node_cordoned", "node_uncordoned",
-  // "node_draining", "node_drained", "link_silent", "plan_made", "model_loading", "model_ready",
-  // "model_degraded", "model_failed", "model_unloaded", "session_restarted", "coordinator_started".
+  // "coordinator_started", "ledger_out_of_date", "node_joined", "node_lost", "node_removed",
+  // "node_cordoned", "node_uncordoned", "node_draining", "node_drained", "sessions_moved",
+  // "link_silent", "plan_made", "plan_refused", "model_loading", "model_probing", "model_ready",
+  // "model_degraded", "model_failed", "model_unloaded", "session_restarted".
   std::string kind;
   std::string text;  // One line; never a prompt or an answer.
   std::string node;  // Empty: none, as the two below.

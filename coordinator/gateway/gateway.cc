@@ -117,7 +117,7 @@ void Gateway::OnRequest(std::shared_ptr<HttpExchange> exchange) {
   });
   passed.exchange = WithHeaders(std::move(exchange), std::move(verdict.headers));
   if (verdict.answer.has_value()) return passed.exchange->Answer(*std::move(verdict.answer));
-  if (world_.admin_http != nullptr && world_.admin_http->Handle(passed.exchange)) return;
+  if (world_.other_paths && world_.other_paths(passed.exchange)) return;
   Dispatch(std::move(passed));
 }
 

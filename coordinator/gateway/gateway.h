@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -23,7 +24,6 @@
 #include "base/clock.h"
 #include "coordinator/admin/admin_service.h"
 #include "coordinator/gateway/access.h"
-#include "coordinator/gateway/admin_http.h"
 #include "coordinator/gateway/api_request.h"
 #include "coordinator/gateway/gateway_figures.h"
 #include "coordinator/gateway/gateway_models.h"
@@ -59,8 +59,9 @@ class Gateway final : public HttpHandler, public ClientSink, private GenerationH
     AdminEvents* admin = nullptr;
     const GatewayModels* models = nullptr;
     RequestLog* requests = nullptr;
-    ApiKeyFile* keys = nullptr;       // Null: there are none.
-    AdminHttp* admin_http = nullptr;  // Null: its paths are unknown.
+    ApiKeyFile* keys = nullptr;  // Null: there are none.
+    // Takes the requests that are not about text (admin, health, page), and says so; may be empty.
+    std::function<bool(const std::shared_ptr<HttpExchange>&)> other_paths;
   };
 
   Gateway(const World& world, const GatewayOptions& options);

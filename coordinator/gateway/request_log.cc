@@ -14,10 +14,9 @@ void RequestLog::Add(RequestRecord record) {
 std::optional<RequestRecord> RequestLog::Find(std::string_view id) const {
   if (id.empty()) return std::nullopt;
   absl::MutexLock lock(&mu_);
-  const auto found =
-      std::find_if(records_.begin(), records_.end(), [id](const RequestRecord& record) {
-        return record.request_id == id || record.id == id;
-      });
+  const auto found = std::find_if(
+      records_.begin(), records_.end(),
+      [id](const RequestRecord& record) { return record.request_id == id || record.id == id; });
   if (found == records_.end()) return std::nullopt;
   return *found;
 }

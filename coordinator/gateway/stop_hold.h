@@ -31,10 +31,12 @@ class StopHold {
  private:
   // Knuth, Morris and Pratt: how much of the text is at the end of what was seen.
   struct Matcher {
+    explicit Matcher(std::string stop_text);
+    void Feed(char byte);
+
     std::string text;
     std::vector<size_t> fallback;
     size_t matched = 0;
-    void Feed(char byte);
   };
 
   std::vector<Matcher> matchers_;

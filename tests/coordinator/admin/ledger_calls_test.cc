@@ -42,6 +42,10 @@ class LedgerAlone final : public AdminEvents {
     use(ClusterView());
   }
   void OnLoadModel(LoadStreamId, v1::LoadModelRequest) override {}
+  void OnBeginLoad(v1::LoadModelRequest,
+                   absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) override {
+    done(std::string());
+  }
   void OnUnloadModel(const std::string&, absl::AnyInvocable<void(absl::Status)> done) override {
     done(absl::OkStatus());
   }
