@@ -210,7 +210,7 @@ void Coordinator::Shutdown() {
     absl::MutexLock lock(&idle_mu_);
     idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), kEndingLimit);
   }
-  if (http_ != nullptr) http_->Shutdown(kServerDrain);
+  StopHttp(kServerDrain);
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
   metrics_.reset();
   nodes_.Shutdown();

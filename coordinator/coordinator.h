@@ -93,7 +93,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   // On the loop.
   absl::Status Serve();
+  // The HTTP API: coordinator_http.cc.
   absl::Status ServeHttp();
+  void StopHttp(absl::Duration limit);
   void TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& message);
   void StartGenerate(RequestId request, const v1::GenerateRequest& message,
                      std::optional<absl::StatusOr<PreparedRequest>> prepared);
@@ -171,7 +173,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;   // Shutting down, and nothing is kept any more.
 
   std::unique_ptr<CoordinatorServer> server_;
-  std::unique_ptr<ServedModels> served_;  // With the HTTP API:
+  RequestLog requests_;
+  std::unique_ptr<ApiKeyFile> api_keys_;  // With the HTTP API, if there are keys:
+  std::unique_ptr<ServedModels> served_;  // and with it in any case.
   std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<WakeTimer> timer_;

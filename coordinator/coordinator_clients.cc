@@ -6,30 +6,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "base/log.h"
 #include "base/status_macros.h"
 #include "coordinator/client_stream.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/served_models.h"
 
 namespace shardline {
-
-absl::Status Coordinator::ServeHttp() {
-  const absl::Time started = absl::Now();  // For people: when a model came into service.
-  served_ = std::make_unique<ServedModels>(&models_, absl::ToUnixSeconds(started));
-  gateway_ = std::make_unique<Gateway>(
-      Gateway::World{.clock = clock_, .clients = this, .admin = this, .models = served_.get()},
-      GatewayOptions{.ping_interval = options_.http_ping,
-                     .events_queued_max = static_cast<size_t>(options_.client_events_max)});
-  SL_ASSIGN_OR_RETURN(http_, HttpServer::Start({.listen = options_.http,
-                                                .connections_max = options_.http_connections,
-                                                .tls_certificate = options_.tls_certificate,
-                                                .tls_key = options_.tls_key},
-                                               gateway_.get()));
-  LogInfo("http", {{"listen", options_.http}, {"port", http_->port()}});
-  return absl::OkStatus();
-}
 
 // Whose call it is: each shell numbers its own.
 ClientSink* Coordinator::SinkOf(RequestId request) {

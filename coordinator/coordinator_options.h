@@ -31,7 +31,8 @@ struct CoordinatorOptions {
   std::string tls_key;
   std::string chat_template;    // Built-in or file, in place of the models' own; empty: theirs.
   int http_connections = 4096;  // Beyond: refused with 503.
-  absl::Duration http_ping = absl::Seconds(10);  // A silent stream's comment; 0: none.
+  absl::Duration http_ping = absl::Seconds(10);   // A silent stream's comment; 0: none.
+  absl::Duration http_return = absl::Seconds(5);  // For a client with an idempotency key.
 
   // Loaded at start, as soon as enough nodes have joined.
   std::string model;                // A GGUF file; empty: none.
