@@ -81,13 +81,9 @@ bool IsPlainHost(std::string_view host) {
          (!host.empty() && host.find('.') == std::string_view::npos);
 }
 
-bool IsSameOrigin(const HttpRequest& request, std::string_view origin) {
-  const std::string_view authority = AuthorityOf(origin);
-  return !authority.empty() && Lower(authority) == Lower(request.Header("host"));
-}
-
-bool MayCall(const AccessPolicy& policy, const HttpRequest& request, std::string_view origin) {
-  if (IsSameOrigin(request, origin)) return true;
+bool MayCall(const AccessPolicy& policy, const HttpRequest& request) {
+  const std::string_view origin = request.Header("origin");
+  if (IsOwnOrigin(request)) return true;
   if (IsLoopbackHost(HostOf(AuthorityOf(origin)))) return true;
   return std::any_of(policy.cors_origins.begin(), policy.cors_origins.end(),
                      [&](const std::string& allowed) {
@@ -112,22 +108,12 @@ std::string AllowedHeaders(const HttpRequest& request) {
   return allowed;
 }
 
-HttpResponse Refuse(int status, std::string type, std::optional<std::string> code,
-                    std::string message) {
-  ApiError error;
-  error.status = status;
-  error.type = std::move(type);
-  error.code = std::move(code);
-  error.message = std::move(message);
-  return ErrorResponse(error);
-}
-
 HttpResponse Unauthenticated(std::string message) {
-  return Refuse(401, "authentication_error", "invalid_api_key", std::move(message));
+  return ErrorResponse(InvalidApiKey(std::move(message)));
 }
 
 HttpResponse Forbidden(std::string message) {
-  return Refuse(403, "permission_error", std::nullopt, std::move(message));
+  return ErrorResponse(PermissionDenied(std::move(message)));
 }
 
 std::string_view SecretOf(const HttpRequest& request) {
@@ -151,11 +137,8 @@ std::optional<HttpResponse> RefuseBrowser(const AccessPolicy& policy, const Http
         "without API keys only requests to a loopback name or address are served; start the "
         "coordinator with --api-keys to serve other names");
   }
-  const std::string_view origin = request.Header("origin");
   const bool is_admin = path_class == PathClass::kAdmin;
-  const bool allowed = origin.empty() || (is_admin ? IsSameOrigin(request, origin)
-                                                   : MayCall(policy, request, origin));
-  if (allowed) return std::nullopt;
+  if (is_admin ? IsOwnOrigin(request) : MayCall(policy, request)) return std::nullopt;
   return Forbidden("pages of other sites may not call here; --cors-origin allows one");
 }
 
@@ -183,7 +166,7 @@ bool AddCors(const AccessPolicy& policy, const HttpRequest& request, PathClass p
   headers.emplace_back("vary", "Origin");
   const std::string_view origin = request.Header("origin");
   if (origin.empty() || path_class == PathClass::kAdmin) return false;
-  if (!MayCall(policy, request, origin)) return false;
+  if (!MayCall(policy, request)) return false;
   headers.emplace_back("access-control-allow-origin", origin);
   headers.emplace_back("access-control-expose-headers", kExposedHeaders);
   return true;
@@ -212,6 +195,13 @@ PathClass PathClassOf(std::string_view path) {
   if (IsBelow(path, "/admin") || IsBelow(path, "/slots")) return PathClass::kAdmin;
   if (path == "/status.txt" || path == "/version") return PathClass::kEither;
   return PathClass::kInference;
+}
+
+bool IsOwnOrigin(const HttpRequest& request) {
+  const std::string_view origin = request.Header("origin");
+  if (origin.empty()) return true;
+  const std::string_view authority = AuthorityOf(origin);
+  return !authority.empty() && Lower(authority) == Lower(request.Header("host"));
 }
 
 AccessVerdict Decide(const AccessPolicy& policy, const ApiKeys& keys, const HttpRequest& request,

@@ -29,6 +29,9 @@ enum class PathClass {
 };
 PathClass PathClassOf(std::string_view path);
 
+// False for a request that a page of another site has made; what is no browser sends no Origin.
+bool IsOwnOrigin(const HttpRequest& request);
+
 struct AccessPolicy {
   bool loopback = true;  // Only this machine can reach the listener.
   // Sites whose pages may call, "https://chat.example.org"; "*" for all. The listener's own origin

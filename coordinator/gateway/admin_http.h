@@ -39,7 +39,7 @@ class AdminHttp {
 
  private:
   struct Impl;
-  const std::shared_ptr<Impl> impl_;
+  const std::unique_ptr<Impl> impl_;
 };
 
 }  // namespace shardline
