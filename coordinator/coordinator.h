@@ -28,6 +28,7 @@
 #include "coordinator/gateway/gateway.h"
 #include "coordinator/gateway/http_server.h"
 
+#include "coordinator/gateway/admin_http.h"
 #include "coordinator/gateway/event_log.h"
 #include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/drain_core.h"
@@ -176,6 +177,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   RequestLog requests_;
   std::unique_ptr<ApiKeyFile> api_keys_;  // With the HTTP API, if there are keys:
   std::unique_ptr<ServedModels> served_;  // and with it in any case.
+  std::unique_ptr<AdminHttp> admin_http_;
   std::unique_ptr<Gateway> gateway_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<WakeTimer> timer_;

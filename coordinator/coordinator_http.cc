@@ -38,13 +38,21 @@ absl::Status Coordinator::ServeHttp() {
   }
   const int64_t since_unix_s = absl::ToUnixSeconds(absl::Now());  // For people.
   served_ = std::make_unique<ServedModels>(&models_, std::move(chat_template), since_unix_s);
-  gateway_ = std::make_unique<Gateway>(Gateway::World{.clock = clock_,
-                                                      .clients = this,
-                                                      .admin = this,
-                                                      .models = served_.get(),
-                                                      .requests = &requests_,
-                                                      .keys = api_keys_.get()},
-                                       GatewayOptionsOf(options_));
+  admin_http_ = std::make_unique<AdminHttp>(
+      AdminHttp::World{.events = this, .log = &events_, .requests = &requests_, .clock = clock_});
+  gateway_ = std::make_unique<Gateway>(
+      Gateway::World{
+          .clock = clock_,
+          .clients = this,
+          .admin = this,
+          .models = served_.get(),
+          .requests = &requests_,
+          .keys = api_keys_.get(),
+          .other_paths =
+              [admin = admin_http_.get()](const std::shared_ptr<HttpExchange>& exchange) {
+                return admin->Handle(exchange);
+              }},
+      GatewayOptionsOf(options_));
   SL_ASSIGN_OR_RETURN(http_, HttpServer::Start({.listen = options_.http,
                                                 .connections_max = options_.http_connections,
                                                 .tls_certificate = options_.tls_certificate,
@@ -59,6 +67,7 @@ absl::Status Coordinator::ServeHttp() {
 
 // Streams have had their ends; whoever still reads gets them, and is hung up on then.
 void Coordinator::StopHttp(absl::Duration limit) {
+  if (admin_http_ != nullptr) admin_http_->Stop();
   if (http_ != nullptr) http_->Shutdown(limit);
   if (gateway_ != nullptr) gateway_->Stop();
 }
