@@ -40,30 +40,9 @@ void Answer(HttpExchange& exchange, const ApiResult<Json>& result) {
   exchange.Answer(result.ok() ? JsonResponse(*result) : ErrorResponse(result.error()));
 }
 
-ApiError UnknownUrl(const HttpRequest& request) {
-  return {.status = 404,
-          .type = "invalid_request_error",
-          .code = "unknown_url",
-          .message = absl::StrCat("Unknown URL: ", request.method, " ", request.path)};
-}
-
-ApiError Unsupported(std::string_view path) {
-  return {.status = 501,
-          .type = "not_implemented_error",
-          .code = "unsupported_endpoint",
-          .message = absl::StrCat(std::string(path), " is not served here."),
-          .never_retry = true};
-}
-
-HttpResponse MethodNotAllowed(const RouteMatch& route, const HttpRequest& request) {
-  const std::string allowed = absl::StrJoin(route.methods, ", ");
-  HttpResponse response =
-      ErrorResponse({.status = 405,
-                     .type = "invalid_request_error",
-                     .code = "method_not_allowed",
-                     .message = absl::StrCat(request.method, " is not allowed for ",
-                                             std::string(route.name), "; allowed: ", allowed)});
-  response.headers.emplace_back("Allow", allowed);
+HttpResponse NotAllowed(const RouteMatch& route, const HttpRequest& request) {
+  HttpResponse response = ErrorResponse(MethodNotAllowed(request.method, request.path));
+  response.headers.emplace_back("Allow", absl::StrJoin(route.methods, ", "));
   return response;
 }
 
@@ -122,19 +101,7 @@ void Gateway::OnRequest(std::shared_ptr<HttpExchange> exchange) {
 }
 
 HttpResponse Gateway::Refusal(int status, std::string_view reason) {
-  ApiError error{.status = status,
-                 .type = "invalid_request_error",
-                 .message = std::string(reason),
-                 .never_retry = status == 505};
-  if (status == 408) error.type = "timeout_error";
-  if (status == 413) error.code = "request_too_large";
-  if (status == 431) error.code = "headers_too_large";
-  if (status == 503) {
-    error.type = "server_error";
-    error.code = "too_many_connections";
-    error.retry_after = absl::Seconds(1);
-  }
-  HttpResponse response = ErrorResponse(error);
+  HttpResponse response = ErrorResponse(HttpRefusal(status, reason));
   response.headers.emplace_back("x-request-id", MakeRequestId());
   CountRequest("other", "other", status);
   return response;
@@ -144,13 +111,13 @@ void Gateway::Dispatch(Passed passed) {
   const HttpRequest& request = passed.exchange->request();
   const RouteMatch& route = passed.route;
   if (route.endpoint == Endpoint::kUnknown) {
-    return passed.exchange->Answer(ErrorResponse(UnknownUrl(request)));
+    return passed.exchange->Answer(ErrorResponse(UnknownUrl(request.method, request.path)));
   }
   if (route.endpoint == Endpoint::kUnsupported) {
-    return passed.exchange->Answer(ErrorResponse(Unsupported(route.name)));
+    return passed.exchange->Answer(ErrorResponse(UnsupportedEndpoint(request.path)));
   }
   if (!route.Allows(request.method)) {
-    return passed.exchange->Answer(MethodNotAllowed(route, request));
+    return passed.exchange->Answer(NotAllowed(route, request));
   }
   auto work = [this, passed] {
     switch (passed.route.endpoint) {

@@ -12,9 +12,8 @@
 namespace shardline {
 namespace {
 
-constexpr absl::Duration kLoadingRetry = absl::Seconds(2);
+constexpr absl::Duration kRetry = absl::Seconds(2);
 constexpr absl::Duration kDrainingRetry = absl::Seconds(5);
-constexpr absl::Duration kShardRetry = absl::Seconds(2);
 
 const ClusterModel* FindModel(const ClusterView& view, const std::string& name) {
   for (const ClusterModel& model : view.models) {
@@ -56,20 +55,14 @@ Json LoadingOf(const ClusterModel& model) {
 }
 
 ApiError Loading(const ClusterModel& model) {
-  return {.status = 503,
-          .type = "server_error",
-          .code = "model_loading",
-          .message = absl::StrCat("The model ", model.facts.name, " is loading."),
-          .retry_after = kLoadingRetry,
-          .loading_json = JsonLine(LoadingOf(model))};
+  ApiError error = NotServing("model_loading",
+                              absl::StrCat("The model ", model.facts.name, " is loading"), kRetry);
+  error.loading_json = JsonLine(LoadingOf(model));
+  return error;
 }
 
 ApiError ShardUnavailable(std::string message) {
-  return {.status = 503,
-          .type = "server_error",
-          .code = "shard_unavailable",
-          .message = std::move(message),
-          .retry_after = kShardRetry};
+  return NotServing("shard_unavailable", std::move(message), kRetry);
 }
 
 std::string NamesOf(const ClusterView& view) {
@@ -88,11 +81,7 @@ ApiError ErrorOfMissingModel(const absl::StatusOr<ClusterView>& view, const std:
     if (view->models.size() > 1) {
       return InvalidValue("model", absl::StrCat("Name a model. ", NamesOf(*view)));
     }
-    return {.status = 503,
-            .type = "server_error",
-            .code = "no_plan",
-            .message = "No model is loaded.",
-            .retry_after = kLoadingRetry};
+    return NotServing("no_plan", "No model is loaded", kRetry);
   }
   const ClusterModel* model = FindModel(*view, name);
   if (model != nullptr && IsLoading(*model)) return Loading(*model);
@@ -100,11 +89,9 @@ ApiError ErrorOfMissingModel(const absl::StatusOr<ClusterView>& view, const std:
     return ShardUnavailable(absl::StrCat("The model ", name, " is not in service: ",
                                          model->placed ? model->view.reason : model->note));
   }
-  return {.status = 404,
-          .type = "invalid_request_error",
-          .code = "model_not_found",
-          .param = "model",
-          .message = absl::StrCat("The model ", name, " does not exist. ", NamesOf(*view))};
+  ApiError error = ModelNotFound(name);
+  absl::StrAppend(&error.message, ". ", NamesOf(*view));
+  return error;
 }
 
 bool ModelMayExplain(const absl::Status& failure) {
@@ -126,11 +113,8 @@ ApiError ErrorOfModel(const absl::StatusOr<ClusterView>& view, const std::string
 }
 
 ApiError ErrorOfDraining() {
-  return {.status = 503,
-          .type = "server_error",
-          .code = "draining",
-          .message = "The coordinator is shutting down and takes no more requests.",
-          .retry_after = kDrainingRetry};
+  return NotServing("draining", "The coordinator is shutting down and takes no more requests",
+                    kDrainingRetry);
 }
 
 }  // namespace shardline
