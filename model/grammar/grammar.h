@@ -73,7 +73,6 @@ class Grammar {
   // Bytes that no edge tells apart are one class.
   uint8_t ClassOf(uint8_t byte) const { return classes_[byte]; }
   uint32_t class_count() const { return class_count_; }
-  uint8_t ByteOf(uint32_t byte_class) const { return examples_[byte_class]; }  // One of the class.
 
  private:
   friend class GrammarCompiler;
@@ -86,7 +85,6 @@ class Grammar {
   StateId trigger_begin_ = 0;
   StateId trigger_end_ = 0;
   std::array<uint8_t, 256> classes_ = {};
-  std::array<uint8_t, 256> examples_ = {};
   uint32_t class_count_ = 0;
 };
 

@@ -7,27 +7,26 @@
 // numbers, and a step that was taken before is a look into a table: the walk builds, as far as it
 // is used, the deterministic automaton of the grammar.
 //
-// Memory is bounded (about 12 MiB at the worst, mostly some KiB). Where a limit is met the text
-// cannot go on, which is as if the grammar said so: a mask never allows what Next would refuse.
+// Memory is bounded: some KiB as a rule, 16 MiB at the worst. A text may not nest deeper than
+// kGrammarDepthMax, as if the grammar said so. Any other limit that is met is told by met_limit:
+// what the walk says then is no longer the grammar's word.
 // Not thread-safe: belongs to one request.
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/container/inlined_vector.h"
 #include "model/grammar/grammar.h"
 
 namespace shardline {
 
-inline constexpr uint32_t kGrammarDepthMax = 1024;          // Of a stack.
-inline constexpr size_t kGrammarReadingsMax = 4096;         // Of one place.
-inline constexpr size_t kGrammarReadingsKeptMax = 1 << 18;  // Of all places,
-inline constexpr size_t kGrammarStacksMax = 1 << 17;        // and their stacks.
-inline constexpr size_t kGrammarPlacesMax = 1 << 14;
+inline constexpr uint32_t kGrammarDepthMax = 1024;  // Of a stack.
 
 class GrammarWalk {
  public:
@@ -39,17 +38,23 @@ class GrammarWalk {
   // Where an empty text is.
   Place start() const { return start_; }
 
-  // REQUIRES, for all: a place of this walk that Forget did not take away.
-  Place Next(Place place, uint8_t byte);
-  bool CanEnd(Place place) const { return places_[place].can_end; }  // The text may be over.
-  bool MustEnd(Place place) const;        // It can end, and nothing may follow.
-  bool AwaitsTrigger(Place place) const;  // See Grammar::Parse.
+  // For all: REQUIRES a place that this walk gave since Forget.
+  Place Next(Place place, uint8_t byte) {
+    const Place known = steps_[size_t{place} * grammar_->class_count() + grammar_->ClassOf(byte)];
+    return known != kUnknown ? known : Compute(place, byte);
+  }
+  // The text may be over here.
+  bool CanEnd(Place place) const { return places_[place].can_end; }
+  // It may, and nothing can follow.
+  bool MustEnd(Place place) const { return CanEnd(place) && places_[place].count == 0; }
+  // See Grammar::Parse.
+  bool AwaitsTrigger(Place place) const;
 
-  // True if a limit has been met since Forget: some kNowhere may be its doing.
+  // Sticky: some kNowhere may be the walk's own doing.
   bool met_limit() const { return met_limit_; }
 
-  // Gives all places but `kept` back if much memory is used; true if it did. Returns through `kept`
-  // its new number. start() stays valid.
+  // Gives back all places but `*kept`, which gets a new number, if much memory is used; true if it
+  // did. start() holds.
   bool Forget(Place* kept);
 
  private:
@@ -62,8 +67,8 @@ class GrammarWalk {
     StackId stack;
     friend auto operator<=>(const Reading&, const Reading&) = default;
     template <typename H>
-    friend H AbslHashValue(H h, const Reading& r) {
-      return H::combine(std::move(h), r.state, r.stack);
+    friend H AbslHashValue(H h, const Reading& reading) {
+      return H::combine(std::move(h), reading.state, reading.stack);
     }
   };
   struct StackNode {
@@ -77,25 +82,28 @@ class GrammarWalk {
     bool can_end = false;
   };
 
-  std::span<const Reading> ReadingsOf(Place place) const;
-  Place Compute(Place place, uint8_t byte);
-  // Replaces work_ by what it leads to without reading; returns whether the text can end.
-  bool Close();
-  void Visit(const Reading& reading);
-  StackId PushOn(StackId below, Grammar::StateId back_to);
-  Place Intern(bool can_end);
+  std::span<const Reading> ReadingsOf(Place place) const {
+    return std::span(readings_).subspan(places_[place].begin, places_[place].count);
+  }
   void Reset();
+  Place Compute(Place place, uint8_t byte);
+  // The place that the readings in work_ lead to without reading a byte.
+  Place CloseWork();
+  void Expand(const Reading& reading, bool* can_end);
+  void Call(const Grammar::State& call, StackId stack);
+  Place Intern(bool can_end);
+  StackId StackOf(Grammar::StateId back_to, StackId below);
 
   const std::shared_ptr<const Grammar> grammar_;
+  Place start_ = kNowhere;
+  bool met_limit_ = false;
   std::vector<PlaceEntry> places_;  // [0] is kNowhere.
   std::vector<Reading> readings_;   // Of all places, each sorted.
   std::vector<Place> steps_;        // [places, classes]
+  absl::flat_hash_map<uint64_t, absl::InlinedVector<Place, 1>> place_ids_;  // By hash of readings.
   std::vector<StackNode> stacks_;
-  absl::flat_hash_map<Reading, StackId> stack_ids_;              // By (back_to, below).
-  absl::flat_hash_map<uint64_t, std::vector<Place>> place_ids_;  // By hash of readings.
-  Place start_ = kNowhere;
-  bool met_limit_ = false;
-  std::vector<Reading> work_;  // Scratch.
+  absl::flat_hash_map<Reading, StackId> stack_ids_;  // By back_to and what is below.
+  std::vector<Reading> work_;                        // Scratch.
   std::vector<Reading> found_;
   absl::flat_hash_set<Reading> visited_;
 };

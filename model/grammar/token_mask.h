@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -22,19 +23,19 @@ inline constexpr size_t kTokenMasksMax = 64;  // Kept at once.
 
 class TokenMask {
  public:
-  // Bit i of word i / 64 is token i.
+  // Bit i % 64 of word i / 64 is token i; as many as the tokenizer has.
   using Words = std::vector<uint64_t>;
 
-  // `end_tokens` are those that end the text and are no part of it.
+  // `end_tokens` end the text and are no part of it.
   TokenMask(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
             std::span<const int32_t> end_tokens);
 
-  // The tokens that may come next: those of text that the grammar goes on with, and the end tokens
-  // where the text may be over. Control tokens only before the trigger. Valid until the next call.
+  // What may come next: the tokens whose bytes the grammar goes on with, and the end tokens where
+  // the text may be over. Control tokens only before the trigger, which may be one of them. Valid
+  // until the next call. Not the grammar's word once met_limit().
   const Words& Allowed();
 
-  // `token` is part of the text now. What no grammar allows leads nowhere: nothing may follow.
-  // End tokens change nothing.
+  // `token`, no end token, is part of the text now. What was not allowed leads nowhere.
   void Accept(int32_t token);
 
   bool CanEnd() const { return walk_.CanEnd(place_); }
@@ -44,7 +45,7 @@ class TokenMask {
 
  private:
   Words Compute();
-  GrammarWalk::Place Follow(GrammarWalk::Place from, std::string_view bytes);
+  GrammarWalk::Place Follow(std::string_view bytes);
 
   const std::shared_ptr<const TokenTrie> trie_;
   const std::vector<int32_t> end_tokens_;
