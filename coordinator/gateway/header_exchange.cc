@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
+
 namespace shardline {
 namespace {
 
@@ -22,8 +24,9 @@ class HeaderExchange final : public HttpExchange {
  private:
   HttpResponse With(HttpResponse response) const {
     for (const auto& header : headers_) {
-      const bool has = std::any_of(response.headers.begin(), response.headers.end(),
-                                   [&](const auto& own) { return own.first == header.first; });
+      const bool has = std::any_of(
+          response.headers.begin(), response.headers.end(),
+          [&](const auto& own) { return absl::EqualsIgnoreCase(own.first, header.first); });
       if (!has) response.headers.push_back(header);
     }
     return response;
