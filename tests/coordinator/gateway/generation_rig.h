@@ -15,7 +15,7 @@
 #include "model/gguf_file.h"
 #include "model/tokenizer/tokenizer.h"
 #include "model/tokenizer/tokenizer_keys.h"
-#include "tests/coordinator/gateway/fake_exchange.h"
+#include "tests/support/fake_exchange.h"
 #include "tests/support/tiny_llama.h"
 
 namespace shardline::testing {
