@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
-#include "coordinator/client_stream.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
@@ -181,6 +180,7 @@ absl::Status Coordinator::Serve() {
                         MetricsServer::Start(options_.metrics_listen, [this] { return Scrape(); }));
     LogInfo("metrics", {{"listen", options_.metrics_listen}, {"port", metrics_->port()}});
   }
+  if (!options_.http.empty()) SL_RETURN_IF_ERROR(ServeHttp());
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
@@ -195,6 +195,7 @@ absl::Status Coordinator::Serve() {
 
 void Coordinator::Shutdown() {
   if (std::exchange(stopped_, true)) return;
+  if (gateway_ != nullptr) gateway_->Drain();
   loop_.Post([this] { stopping_ = true; });
   if (server_ != nullptr) {
     absl::MutexLock lock(&idle_mu_);
@@ -209,6 +210,7 @@ void Coordinator::Shutdown() {
     absl::MutexLock lock(&idle_mu_);
     idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), kEndingLimit);
   }
+  StopHttp(kServerDrain);
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
   metrics_.reset();
   nodes_.Shutdown();
@@ -259,71 +261,6 @@ void Coordinator::TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& me
     Refuse(stream, MakeFailure(FailureKind::kInvalidRequest,
                                "join: a message of a kind this build does not know"));
   }
-}
-
-void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
-  // Tokenizing takes time in proportion to the prompt: here, not on the loop. A model that is not
-  // in service is left to the loop to explain.
-  const std::optional<ModelLoads::Served> served = models_.Find(message.model());
-  std::optional<absl::StatusOr<PreparedRequest>> prepared;
-  if (served.has_value()) {
-    prepared = PrepareRequest(message, served->file, served->context_tokens_max);
-  }
-  const bool posted = loop_.TryPost(
-      [this, request, message = std::move(message), prepared = std::move(prepared)]() mutable {
-        StartGenerate(request, message, std::move(prepared));
-      });
-  if (!posted) inference_.End(request, Busy());
-}
-
-void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
-                                std::optional<absl::StatusOr<PreparedRequest>> prepared) {
-  if (stopping_) return inference_.End(request, Busy());
-  if (const absl::Status serving = Serving(); !serving.ok()) {
-    return inference_.End(request, serving);
-  }
-  std::string model = message.model();
-  if (!prepared.has_value()) {
-    // There is no such model; or no name was given, and of several models one may be ready.
-    const absl::StatusOr<Route> route = FindRoute(model, {});
-    if (!route.ok()) return inference_.End(request, route.status());
-    model = route->model;
-    const std::optional<ModelLoads::Served> served = models_.Find(model);
-    if (!served.has_value()) return inference_.End(request, Busy());
-    prepared = PrepareRequest(message, served->file, served->context_tokens_max);
-  }
-  if (!prepared->ok()) return inference_.End(request, prepared->status());
-  const absl::StatusOr<SessionIdentity> identity = IdentityOf(message, **prepared);
-  if (!identity.ok()) return inference_.End(request, identity.status());
-  const auto& held = message.reattach().tokens_held();
-  const std::vector<int32_t> tokens_held(held.begin(), held.end());
-  auto stream = std::make_unique<ClientStream>(&inference_, request, (*prepared)->file,
-                                               static_cast<uint32_t>((*prepared)->prompt.size()),
-                                               tokens_held);
-  sessions_.RunWithFailover({.call = request,
-                             .model = std::move(model),
-                             .prepared = **std::move(prepared),
-                             .identity = *identity,
-                             .tokens_held = tokens_held},
-                            std::move(stream));
-}
-
-void Coordinator::OnClientGone(RequestId request) {
-  loop_.Post([this, request] { sessions_.Cancel(request); });
-}
-
-absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequest& request) {
-  const std::optional<ModelLoads::Served> served = models_.Find(request.model());
-  if (!served.has_value()) {
-    return absl::NotFoundError(absl::StrCat("no model ", request.model(), " is in service"));
-  }
-  SL_ASSIGN_OR_RETURN(
-      const std::vector<int32_t> ids,
-      served->file->tokenizer->Encode(
-          request.text(), {.add_special = true, .parse_special = request.parse_special()}));
-  v1::TokenizeReply reply;
-  reply.mutable_ids()->Assign(ids.begin(), ids.end());
-  return reply;
 }
 
 // After every event: carry out what the cores decided until nothing is left, then set the timer.

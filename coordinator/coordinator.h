@@ -25,11 +25,16 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/gateway/http_server.h"
+
+#include "coordinator/gateway/admin_http.h"
 #include "coordinator/gateway/event_log.h"
 #include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/drain_core.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
+#include "coordinator/served_models.h"
 #include "coordinator/session_driver.h"
 #include "coordinator/store_thread.h"
 #include "coordinator/transport/coordinator_server.h"
@@ -52,6 +57,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   int port() const { return server_->port(); }
   // Of /metrics; 0 when it is off.
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
+
+  // Of the HTTP API; 0 when it is off.
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
 
   // Takes no more requests, waits for those that run, ends what is left with a reason, tells the
   // nodes, and stops; bounded by `options.drain` and a little. Once is enough.
@@ -86,11 +94,17 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   // On the loop.
   absl::Status Serve();
+  // The HTTP API: coordinator_http.cc.
+  absl::Status ServeHttp();
+  void StopHttp(absl::Duration limit);
   void TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& message);
   void StartGenerate(RequestId request, const v1::GenerateRequest& message,
                      std::optional<absl::StatusOr<PreparedRequest>> prepared);
   void Pump();
   bool CarryOutMembership();
+
+  // Where the events of a call go. Any thread.
+  ClientSink* SinkOf(RequestId request);
 
   // In one line, however many there were: a node that dies takes hundreds along.
   void TellRestarts();
@@ -160,6 +174,12 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;   // Shutting down, and nothing is kept any more.
 
   std::unique_ptr<CoordinatorServer> server_;
+  RequestLog requests_;
+  std::unique_ptr<ApiKeyFile> api_keys_;  // With the HTTP API, if there are keys:
+  std::unique_ptr<ServedModels> served_;  // and with it in any case.
+  std::unique_ptr<AdminHttp> admin_http_;
+  std::unique_ptr<Gateway> gateway_;
+  std::unique_ptr<HttpServer> http_;
   std::unique_ptr<WakeTimer> timer_;
   std::unique_ptr<MetricsServer> metrics_;  // When asked for.
   bool stopped_ = false;                    // Shutdown is for one thread.

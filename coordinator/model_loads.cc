@@ -45,6 +45,11 @@ std::optional<ModelLoads::Served> ModelLoads::Find(const std::string& name) cons
   return found->second;
 }
 
+std::map<std::string, ModelLoads::Served> ModelLoads::InService() const {
+  absl::MutexLock lock(&mu_);
+  return served_;
+}
+
 void ModelLoads::Restore(const std::vector<StoredPlan>& plans) {
   std::map<std::string, StoredPlan> newest;
   const auto forget = [this](PlanEpoch epoch) {

@@ -3,7 +3,7 @@
 // Models from the operator's wish to service: read the file, place it, store the plan, have the
 // nodes load it, tell who watches. RouteTable says how far each is; this carries it out.
 //
-// Lives on the coordinator's loop, except Find, which any thread may call.
+// Lives on the coordinator's loop, except Find and InService, which any thread may call.
 
 #include <cstdint>
 #include <functional>
@@ -69,6 +69,8 @@ class ModelLoads {
   };
   // `name` empty: the only one in service. Nothing when there is none. Any thread.
   std::optional<Served> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
+  // All in service, by name. Any thread.
+  std::map<std::string, Served> InService() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Before the loop runs: takes the stored plans into service again, of each model the newest, if
   // its file is still the one it was made for. What cannot be taken up is logged and left in the

@@ -103,7 +103,9 @@ class JsonBuilder {
     std::string path;
     for (const Frame& frame : frames_) {
       if (frame.container->is_array()) {
-        absl::StrAppend(&path, "[", frame.container->size(), "]");
+        // All but the innermost hold already what is being read.
+        const size_t held = &frame == &frames_.back() ? 0 : 1;
+        absl::StrAppend(&path, "[", frame.container->size() - held, "]");
       } else {
         absl::StrAppend(&path, path.empty() ? "" : ".", frame.key);
       }

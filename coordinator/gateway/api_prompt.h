@@ -7,17 +7,19 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/api_request.h"
 #include "coordinator/gateway/tool_format.h"
-#include "model/chat_template.h"
 #include "model/tokenizer/tokenizer.h"
 #include "shardline/v1/inference.pb.h"
 
 namespace shardline {
+
+class ChatTemplate;
 
 // All outlive what is made of them.
 struct ApiModel {
@@ -43,7 +45,8 @@ struct PreparedCall {
   // [prompts x n] in the order of the choices' indexes. Idempotency key, tenant and reattach are
   // the caller's to add.
   std::vector<v1::GenerateRequest> requests;
-  ToolFormat tool_format;  // Of a chat with tools that may be called; kNone else.
+  ToolFormat tool_format =
+      ToolFormat::kNone;  // Of a chat with tools that may be called; kNone else.
 };
 
 ApiResult<PreparedCall> PrepareCall(const ApiCall& call, const ApiModel& model,

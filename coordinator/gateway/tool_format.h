@@ -2,10 +2,11 @@
 
 // How a model writes its tool calls, and what is said to one whose template knows none.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/api_json.h"
 #include "coordinator/gateway/api_request.h"
 
@@ -22,18 +23,18 @@ enum class ToolFormat {
 // By the words of the template. `shows_tools`: a conversation with tools renders differently.
 ToolFormat ToolFormatOf(std::string_view template_source, bool shows_tools);
 
-// What marks the beginning of a call in the text; empty for kLlama3 and kNone.
+// What marks the beginning and the end of a call in the text; empty where nothing does.
 std::string_view ToolCallMark(ToolFormat format);
+std::string_view ToolCallEndMark(ToolFormat format);
 // The name of a call's arguments: "arguments", or "parameters" for kLlama3.
 std::string_view ArgumentsKey(ToolFormat format);
+
+// An id for call `index` of choice `choice`, as the format's templates take them: kMistral's are
+// nine letters or digits. Equal arguments give equal ids.
+std::string ToolCallId(ToolFormat format, uint64_t key, size_t choice, int index);
 
 // For kGeneric: the messages with a note that describes the tools, and calls and their results
 // as text, for a template that shows neither.
 Json MessagesWithToolNote(const Json& messages, const ToolWish& tool);
-
-// GBNF of what follows the mark (kAuto) or of the whole answer (kRequired, kNamed): one call or
-// more, each of a known tool with arguments by its schema. 400 naming the tool whose schema has a
-// keyword that cannot be held.
-ApiResult<std::string> ToolGrammar(const ToolWish& tool, ToolFormat format);
 
 }  // namespace shardline

@@ -97,6 +97,10 @@ class FakeExchange final : public HttpExchange {
     }
     return "";
   }
+  bool ended() const {
+    absl::MutexLock lock(&mu_);
+    return ended_;
+  }
   bool aborted() const {
     absl::MutexLock lock(&mu_);
     return aborted_;
