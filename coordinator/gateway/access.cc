@@ -22,7 +22,8 @@ constexpr size_t kRequestIdBytesMax = 128;
 constexpr size_t kSecretBytesMax = 256;
 constexpr std::string_view kMethods = "GET, HEAD, POST, DELETE, OPTIONS";
 constexpr std::string_view kRequestHeaders =
-    "Authorization, Content-Type, X-Api-Key, X-Request-Id, Last-Event-ID, Idempotency-Key";
+    "Authorization, Content-Type, X-Api-Key, X-Request-Id, Last-Event-ID, Idempotency-Key, "
+    "X-Shardline-Resume";
 constexpr std::string_view kExposedHeaders =
     "x-request-id, retry-after, x-shardline-plan, x-shardline-nodes, x-shardline-session";
 constexpr std::string_view kPreflightSeconds = "600";

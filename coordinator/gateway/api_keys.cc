@@ -175,6 +175,18 @@ absl::StatusOr<NewApiKey> MakeApiKey(std::string_view name, KeyKind kind) {
   return key;
 }
 
+absl::Status AppendKeyLine(const std::string& path, const std::string& line) {
+  const FileDescriptor file(
+      open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, S_IRUSR | S_IWUSR));
+  if (file.get() < 0) return FileError(path, "cannot be written", errno);
+  // In one piece, and on a line of its own whatever the file ends with.
+  const std::string text = absl::StrCat("\n", line, "\n");
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return FileError(path, "cannot be written", errno);
+  }
+  return absl::OkStatus();
+}
+
 struct ApiKeyFile::Content {
   Stamp stamp;
   ApiKeys keys;

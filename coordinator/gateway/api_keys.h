@@ -69,6 +69,10 @@ struct NewApiKey {
 // kInvalidRequest for a name that no key may have; kOverloaded when the system has no random bits.
 absl::StatusOr<NewApiKey> MakeApiKey(std::string_view name, KeyKind kind);
 
+// Adds the line to the file, which is made for its owner alone if it is not there. One line that
+// names the file: it cannot be written.
+absl::Status AppendKeyLine(const std::string& path, const std::string& line);
+
 // The keys of a file, read again when it changes. Any thread.
 class ApiKeyFile {
  public:

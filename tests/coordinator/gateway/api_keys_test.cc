@@ -186,5 +186,21 @@ TEST_F(ApiKeyFileTest, OnlyAFileThatItsOwnerAloneMayWriteIsOpened) {
   EXPECT_THAT(std::string(OpenStatus().message()), HasSubstr("is not a file"));
 }
 
+TEST_F(ApiKeyFileTest, LinesAreAddedToWhatIsThere) {
+  const NewApiKey first = Make("first");
+  const NewApiKey second = Make("second");
+  std::remove(path_.c_str());
+  ASSERT_THAT(AppendKeyLine(path_, first.line), IsOk());
+  struct stat made = {};
+  ASSERT_EQ(stat(path_.c_str(), &made), 0);
+  EXPECT_EQ(made.st_mode & 0777, 0600u);
+  std::ofstream(path_, std::ios::app) << "# no newline";
+  ASSERT_THAT(AppendKeyLine(path_, second.line), IsOk());
+  const std::shared_ptr<const ApiKeys> keys = Open()->Keys();
+  EXPECT_NE(keys->Find(first.secret), nullptr);
+  EXPECT_NE(keys->Find(second.secret), nullptr);
+  EXPECT_FALSE(AppendKeyLine(::testing::TempDir(), first.line).ok());
+}
+
 }  // namespace
 }  // namespace shardline
