@@ -62,6 +62,7 @@ const Keyword* FindKnown(std::string_view name) {
 
 constexpr auto kReplace = SchemaJson::error_handler_t::replace;
 constexpr int kJsonNestingMax = 200;
+constexpr int64_t kSchemaSizeMax = 20'000;
 
 std::string Quoted(std::string_view name) { return absl::StrCat("'", std::string(name), "'"); }
 
@@ -495,6 +496,10 @@ absl::StatusOr<std::string> AddJsonSchema(const SchemaJson& schema, std::string_
   if (!NestsWithin(schema, kJsonNestingMax)) {
     return InvalidSchema(
         absl::StrCat(std::string(path), ": it is nested more than ", kJsonNestingMax, " deep"));
+  }
+  if (ValueCount(schema) > kSchemaSizeMax) {
+    return InvalidSchema(
+        absl::StrCat(std::string(path), ": it has more than ", kSchemaSizeMax, " values"));
   }
   absl::StatusOr<std::string> rule =
       SchemaCompiler(&schema, grammar).Value(schema, std::string(path), 0);

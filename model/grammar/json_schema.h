@@ -29,7 +29,7 @@
 namespace shardline {
 
 inline constexpr int64_t kSchemaCountMax = 4096;
-inline constexpr int kSchemaDepthMax = 64;
+inline constexpr int kSchemaDepthMax = 100;
 
 // A whole grammar, of a text that is one value of `schema`. It compiles.
 absl::StatusOr<std::string> GrammarOfJsonSchema(const nlohmann::ordered_json& schema);

@@ -13,6 +13,12 @@ absl::Status InvalidSchema(std::string_view message) {
   return MakeFailure(FailureKind::kInvalidRequest, message);
 }
 
+int64_t ValueCount(const SchemaJson& json) {
+  int64_t out = 1;
+  for (const SchemaJson& child : json) out += child.is_structured() ? ValueCount(child) : 1;
+  return out;
+}
+
 const SchemaJson* FindKeyword(const SchemaJson& schema, std::string_view keyword) {
   if (!schema.is_object()) return nullptr;
   const auto it = schema.find(std::string(keyword));
@@ -88,6 +94,10 @@ absl::StatusOr<std::optional<std::vector<SchemaJson>>> ValuesOf(const SchemaJson
   std::vector<SchemaJson> out;
   if (list != nullptr) {
     if (!list->is_array()) return InvalidSchema("keyword 'enum' must be a list");
+    if (list->size() > kSchemaValuesMax) {
+      return InvalidSchema(
+          absl::StrCat("keyword 'enum' has more than ", kSchemaValuesMax, " values"));
+    }
     out.assign(list->begin(), list->end());
   }
   if (constant == nullptr) return out;
@@ -114,6 +124,10 @@ absl::StatusOr<std::vector<std::string>> RequiredOf(const SchemaJson& schema) {
   const SchemaJson* const list = FindKeyword(schema, "required");
   if (list == nullptr) return out;
   if (!list->is_array()) return InvalidSchema("keyword 'required' must be a list of names");
+  if (list->size() > kSchemaPropertiesMax) {
+    return InvalidSchema(
+        absl::StrCat("keyword 'required' has more than ", kSchemaPropertiesMax, " names"));
+  }
   for (const SchemaJson& name : *list) {
     if (!name.is_string()) return InvalidSchema("keyword 'required' must be a list of names");
     out.push_back(name.get<std::string>());
@@ -126,6 +140,10 @@ absl::StatusOr<SchemaJson> PropertiesOf(const SchemaJson& schema) {
   if (properties == nullptr) return SchemaJson::object();
   if (!properties->is_object()) {
     return InvalidSchema("keyword 'properties' must be an object of schemas");
+  }
+  if (properties->size() > kSchemaPropertiesMax) {
+    return InvalidSchema(
+        absl::StrCat("keyword 'properties' has more than ", kSchemaPropertiesMax, " of them"));
   }
   return *properties;
 }

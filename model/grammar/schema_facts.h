@@ -4,6 +4,8 @@
 //
 // Pure functions; any thread.
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -16,7 +18,14 @@ namespace shardline {
 
 using SchemaJson = nlohmann::ordered_json;
 
+// What looks things up name by name stays within these.
+inline constexpr size_t kSchemaPropertiesMax = 2000;
+inline constexpr size_t kSchemaValuesMax = 4000;
+
 absl::Status InvalidSchema(std::string_view message);
+
+// Values in `json`, itself included. REQUIRES: it nests within reason.
+int64_t ValueCount(const SchemaJson& json);
 
 // The keyword's value; null if it is absent, or `schema` no object.
 const SchemaJson* FindKeyword(const SchemaJson& schema, std::string_view keyword);

@@ -81,8 +81,9 @@ bool HasKeywordOfObjects(const SchemaJson& schema) {
 
 }  // namespace
 
-absl::Status SchemaMerger::Work() {
-  if (++work_ <= kSchemaWorkMax) return absl::OkStatus();
+absl::Status SchemaMerger::Work(int64_t values) {
+  work_ += values;
+  if (work_ <= kSchemaWorkMax) return absl::OkStatus();
   return InvalidSchema("the schema is too large, or says too much by reference");
 }
 
@@ -107,7 +108,7 @@ absl::StatusOr<const SchemaJson*> SchemaMerger::Resolve(const std::string& ref) 
 
 absl::StatusOr<SchemaJson> SchemaMerger::Merge(const SchemaJson& a, const SchemaJson& b,
                                                int depth) {
-  SL_RETURN_IF_ERROR(Work());
+  SL_RETURN_IF_ERROR(Work(ValueCount(a) + ValueCount(b)));
   if (depth > kMergeDepthMax) return InvalidSchema("schemas are merged too deep");
   // References stay what they are where nothing is added to them: they may lead back here.
   if (a.is_boolean()) return a.get<bool>() ? b : SchemaJson(false);

@@ -12,7 +12,7 @@
 
 namespace shardline {
 
-inline constexpr int kSchemaWorkMax = 50'000;  // Schemas and keywords that are looked at.
+inline constexpr int64_t kSchemaWorkMax = 500'000;  // Values that are looked at or copied.
 
 // Not thread-safe. Errors are kInvalidRequest without a path.
 class SchemaMerger {
@@ -31,7 +31,7 @@ class SchemaMerger {
   bool MayOverlap(const SchemaJson& a, const SchemaJson& b, int depth = 0);
 
   // Fails once too much was asked.
-  absl::Status Work();
+  absl::Status Work(int64_t values = 1);
 
  private:
   absl::Status MergeObjects(const SchemaJson& a, const SchemaJson& b, int depth, SchemaJson* out);
@@ -41,7 +41,7 @@ class SchemaMerger {
                             int depth, SchemaJson* out);
 
   const SchemaJson* const root_;
-  int work_ = 0;
+  int64_t work_ = 0;
 };
 
 }  // namespace shardline

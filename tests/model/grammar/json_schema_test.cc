@@ -329,22 +329,39 @@ TEST(JsonSchemaErrorTest, ReferencesThatNeverEndAreRefused) {
 
 TEST(JsonSchemaErrorTest, DepthAndSizeHaveLimits) {
   std::string deep;
-  for (int i = 0; i < 100; ++i) deep += R"({"items":)";
-  EXPECT_THAT(ErrorOf(deep + "{}" + std::string(100, '}')), HasSubstr("deep"));
+  for (int i = 0; i < 120; ++i) deep += R"({"items":)";
+  EXPECT_THAT(ErrorOf(deep + "{}" + std::string(120, '}')), HasSubstr("deep"));
   std::string deeper;
   for (int i = 0; i < 5000; ++i) deeper += R"({"items":)";
   EXPECT_THAT(ErrorOf(deeper + "{}" + std::string(5000, '}')), HasSubstr("deep"));
-  std::string wide = R"({"properties":{)";
-  for (int i = 0; i < 20000; ++i) wide += "\"property" + std::to_string(i) + "\":{},";
-  EXPECT_THAT(ErrorOf(wide + R"("z":{}}})"), HasSubstr("too large"));
+  const auto wide = [](int properties) {
+    std::string out = R"({"properties":{)";
+    for (int i = 0; i < properties; ++i) out += "\"property" + std::to_string(i) + "\":{},";
+    return out + R"("z":{}}})";
+  };
+  std::string many = R"({"enum":[0)";
+  for (int i = 0; i < 30000; ++i) many += ",1";
+  EXPECT_THAT(ErrorOf(many + "]}"), HasSubstr("more than 20000 values"));
+  EXPECT_THAT(ErrorOf(wide(2100)), HasSubstr("more than 2000"));
+  EXPECT_THAT(ErrorOf(wide(1900)), HasSubstr("too large"));
+  EXPECT_THAT(GrammarOfJsonSchema(nlohmann::ordered_json::parse(wide(500))), IsOk());
   // Each level says the one below it twice.
   std::string bomb = R"({"$ref":"#/$defs/d0","$defs":{)";
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < 20; ++i) {
     const std::string below = R"({"$ref":"#/$defs/d)" + std::to_string(i + 1) + R"("})";
     bomb += "\"d" + std::to_string(i) + R"(":{"allOf":[{"properties":{"a":)" + below +
             R"(}},{"properties":{"b":)" + below + "}}]},";
   }
-  EXPECT_THAT(ErrorOf(bomb + R"("d40":{"not":{}}}})"), HasSubstr("'not'"));
+  EXPECT_THAT(ErrorOf(bomb + R"("d20":{"not":{}}}})"), HasSubstr("'not'"));
+}
+
+// Every way of the anyOf would be a copy of all that stands beside it.
+TEST(JsonSchemaErrorTest, WhatIsCopiedTooOftenIsRefused) {
+  std::string schema = R"({"properties":{)";
+  for (int i = 0; i < 1000; ++i) schema += "\"p" + std::to_string(i) + R"(":{"type":"null"},)";
+  schema += R"("z":{}},"anyOf":[)";
+  for (int i = 0; i < 1000; ++i) schema += R"({"required":["z"]},)";
+  EXPECT_THAT(ErrorOf(schema + "{}]}"), HasSubstr("too large"));
 }
 
 TEST(JsonObjectGrammarTest, IsOfObjectsOnly) {
