@@ -96,6 +96,7 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
   }
   out.want_logits_digest = request.want_logits_digest();
   out.no_drafts = request.no_drafts();
+  out.want_progress = request.want_progress();
   out.no_prefix_cache = request.no_prefix_cache();
   if (request.tenant().size() > kTenantBytesMax) {
     return Invalid("tenant has ", request.tenant().size(), " bytes, at most ", kTenantBytesMax);
@@ -123,6 +124,7 @@ uint64_t RequestDigest(const v1::GenerateRequest& request) {
   asked.clear_reattach();
   asked.clear_deadline_ms();
   asked.clear_no_drafts();
+  asked.clear_want_progress();
   asked.clear_no_prefix_cache();
   std::string bytes;
   {
@@ -180,6 +182,7 @@ v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,
   out.set_want_logits_digest(request.want_logits_digest);
   out.set_tenant(request.tenant);
   out.set_no_drafts(request.no_drafts);
+  out.set_want_progress(request.want_progress);
   return out;
 }
 

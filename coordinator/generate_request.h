@@ -25,6 +25,7 @@ struct PreparedRequest {
   bool want_logits_digest = false;
   bool no_drafts = false;
   bool no_prefix_cache = false;
+  bool want_progress = false;
   std::string tenant;
   absl::Duration budget;
 };
