@@ -9,9 +9,8 @@
 
 namespace shardline {
 
-ClientStream::ClientStream(ClientSink* clients, RequestId id,
-                           std::shared_ptr<const ModelFile> file, uint32_t prompt_tokens,
-                           const std::vector<int32_t>& tokens_held)
+ClientStream::ClientStream(ClientSink* clients, RequestId id, std::shared_ptr<const ModelFile> file,
+                           uint32_t prompt_tokens, const std::vector<int32_t>& tokens_held)
     : clients_(clients), id_(id), file_(std::move(file)), prompt_tokens_(prompt_tokens) {
   for (const int32_t token : tokens_held) TextOf(token);  // Which the client has.
 }
@@ -34,6 +33,13 @@ void ClientStream::OnRestarted(const SessionRestart& restart) {
   restarted.set_epoch(restart.key.epoch.value());
   *restarted.mutable_reason() = ToProto(restart.reason);
   for (const RouteStage& stage : restart.route.stages) *restarted.add_route() = ToProto(stage);
+  Send(std::move(event));
+}
+
+void ClientStream::OnProgress(const SessionProgress& progress) {
+  v1::GenerateEvent event;
+  event.mutable_progress()->set_prompt_tokens_done(progress.tokens_done);
+  event.mutable_progress()->set_prompt_tokens(progress.tokens);
   Send(std::move(event));
 }
 

@@ -25,6 +25,7 @@ class ClientStream final : public SessionObserver {
 
   void OnStarted(const SessionStart& start) override;
   void OnRestarted(const SessionRestart& restart) override;
+  void OnProgress(const SessionProgress& progress) override;
   bool OnToken(const SessionToken& token) override;
   void OnEnd(const SessionEnd& end) override;
 

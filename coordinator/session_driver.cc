@@ -53,6 +53,7 @@ RequestId SessionDriver::Start(SessionSpec spec, std::optional<Route> route,
                                .affinity = world_.prefix_cache ? AffinityOf(prepared) : 0};
   payloads_.emplace(call, Payload{.prepared = std::move(spec.prepared),
                                   .model = std::move(spec.model),
+                                  .client = call,
                                   .session = spec.identity.session});
   observers_.emplace(call, std::move(observer));
   core_.OnGenerate(request, world_.clock->Now());
@@ -238,6 +239,8 @@ void SessionDriver::NamePrefix(const SessionsActions::Open& action, v1::OpenRequ
 }
 
 void SessionDriver::Rebind(const SessionsActions::Rebind& action) {
+  const auto payload = payloads_.find(action.request);
+  if (payload != payloads_.end()) payload->second.client = action.to;
   SessionObserver* from = action.from ? ObserverOf(*action.from) : nullptr;
   if (from == nullptr) return;
   from->OnEnd({.status = MakeFailure(FailureKind::kCancelled, "a newer connection took over"),
@@ -260,6 +263,7 @@ void SessionDriver::Restarted(const SessionsActions::Restarted& action) {
                                 {"epoch", action.to.epoch},
                                 {"route", action.route.ToString()},
                                 {"status", action.reason}});
+  if (world_.restarted) world_.restarted(action.to, action.reason);
   SessionObserver* observer = ObserverOf(action.client);
   if (observer == nullptr) return;
   observer->OnRestarted({.key = action.to, .route = action.route, .reason = action.reason});
@@ -279,7 +283,7 @@ void SessionDriver::StartRun(const SessionsActions::Run& action) {
   request.set_step_us(absl::ToDoubleMicroseconds(action.rounds.lap_step));
   request.set_row_us(absl::ToDoubleMicroseconds(action.rounds.lap_row));
   // Entered first: a head that is gone is answered for at once.
-  runs_.emplace(action.key, HeadRun());
+  runs_.emplace(action.key, HeadRun{.request = action.request});
   std::shared_ptr<RunCall> call = world_.nodes->RunAttempt(
       action.head.node, std::move(request), action.budget + kRunGrace,
       [this, key = action.key](v1::RunAttemptEvent event) {
@@ -300,10 +304,21 @@ void SessionDriver::OnRunEvent(const AttemptKey& key, const v1::RunAttemptEvent&
     core_.OnToken(key, event.token().index(), event.token().token(), now);
     CarryOut();
     token_ = nullptr;
+  } else if (event.has_progress()) {
+    TellProgress(run->second.request, event.progress());
   } else if (event.has_end()) {
     run->second.ended = true;
     core_.OnRunEnd(key, FromProto(event.end()), now);
   }
+}
+
+void SessionDriver::TellProgress(RequestId request, const v1::RunProgress& progress) {
+  const auto payload = payloads_.find(request);
+  if (payload == payloads_.end()) return;
+  SessionObserver* observer = ObserverOf(payload->second.client);
+  if (observer == nullptr) return;
+  observer->OnProgress(
+      {.tokens_done = progress.prompt_tokens_done(), .tokens = progress.prompt_tokens()});
 }
 
 void SessionDriver::OnRunStreamEnd(const AttemptKey& key, const absl::Status& status) {

@@ -43,6 +43,8 @@ class SessionDriver final : public SessionRunner {
         find_route;
     // An attempt failed by this link; may be empty.
     std::function<void(const NodeId& from, const NodeId& to)> suspect_link;
+    // A session went on by a new attempt; may be empty.
+    std::function<void(const AttemptKey& to, const absl::Status& reason)> restarted;
     bool prefix_cache = true;  // False: no prompt is looked up, and nothing is kept of any.
   };
 
@@ -86,11 +88,13 @@ class SessionDriver final : public SessionRunner {
   struct Payload {
     PreparedRequest prepared;
     std::string model;
+    RequestId client;                  // That listens now.
     std::optional<SessionId> session;  // Once it is known.
     PrefixKey root;                    // Of the route; empty: nothing is looked up.
     std::vector<PrefixKey> keys;       // Of the prompt and what was delivered, as far as asked for.
   };
   struct HeadRun {
+    RequestId request;  // Of the session.
     std::shared_ptr<RunCall> call;
     bool ended = false;  // A RunEnd was seen: what the stream says after it changes nothing.
   };
@@ -115,6 +119,7 @@ class SessionDriver final : public SessionRunner {
   void End(const SessionsActions::End& action);
   void Forget(const SessionsActions::Forget& action);
 
+  void TellProgress(RequestId request, const v1::RunProgress& progress);
   void OnRunEvent(const AttemptKey& key, const v1::RunAttemptEvent& event);
   void OnRunStreamEnd(const AttemptKey& key, const absl::Status& status);
 

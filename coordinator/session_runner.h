@@ -77,11 +77,18 @@ struct SessionEnd {
   absl::Duration total;           // Arrival to now.
 };
 
+// Of an attempt's prompt: what was delivered before it counts, too.
+struct SessionProgress {
+  uint32_t tokens_done;
+  uint32_t tokens;
+};
+
 class SessionObserver {
  public:
   virtual ~SessionObserver() = default;
   virtual void OnStarted(const SessionStart&) {}      // First, if at all.
   virtual void OnRestarted(const SessionRestart&) {}  // No token is repeated or left out.
+  virtual void OnProgress(const SessionProgress&) {}  // If asked for.
   // False: nobody listens any more, and the session is cancelled.
   virtual bool OnToken(const SessionToken& token) = 0;
   virtual void OnEnd(const SessionEnd& end) = 0;  // Once, last; then it is destroyed.

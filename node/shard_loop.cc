@@ -292,6 +292,10 @@ void ShardLoop::CarryOut(HeadActions actions) {
   if (actions.plan_is_off) stage_.OnPlan({}, {}, now);
   for (StageBundle& step : actions.steps) stage_.OnBundle({}, std::move(step), now);
   if (actions.plan) stage_.OnPlan({}, *actions.plan, now);
+  for (const ProgressOut& progress : actions.progress) {
+    const auto it = runs_.find(progress.key);
+    if (it != runs_.end()) it->second->SendProgress(progress);
+  }
   for (const TokenOut& token : actions.tokens) {
     const auto it = runs_.find(token.key);
     if (it != runs_.end()) it->second->SendToken(token);

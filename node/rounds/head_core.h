@@ -161,6 +161,9 @@ class HeadCore {
   static void Move(HeadAttempt& attempt, std::list<HeadAttempt*>& to);
   // A step left its round: it is back, drawn from, or its attempt ended.
   void LeaveRing(HeadLane& lane, const HeadFlight& flight);
+  void TellProgress(const HeadAttempt& attempt, int32_t tokens_done);
+  static void TakeStageTimes(HeadAttempt& attempt, const BundleRow& row);
+  static void SpreadOverStages(RunTimings& timings);
   void LeaveSampling(HeadLane& lane, const HeadFlight& flight, bool is_sampled);
   static HeadRound* FindRound(HeadLane& lane, uint64_t walk);
   static void ForgetGone(HeadLane& lane);

@@ -41,10 +41,13 @@ void HeadCore::TakeReturn(const StageBundle& bundle, size_t index, int64_t hidde
   if (lap_walk_ != flight.walk) lap_times_.Add(flight.round_tokens, now - flight.sent);
   if (attempt.drafter != nullptr) attempt.drafter->Observe(flight.round_tokens, now - flight.sent);
   lap_walk_ = flight.walk;
-  if (!flight.is_piece()) {
+  if (flight.is_piece()) {
+    TellProgress(attempt, flight.position + flight.token_count);
+  } else {
     ++attempt.timings.laps;
     attempt.timings.lap_time += now - flight.sent;
     attempt.timings.stage_compute += row.compute;
+    TakeStageTimes(attempt, row);
   }
   // What the row itself says of logits is a stranger's word; what was asked for counts.
   HeadLane& lane = attempt.lane->second;
@@ -57,6 +60,22 @@ void HeadCore::TakeReturn(const StageBundle& bundle, size_t index, int64_t hidde
                        .row = hidden_row,
                        .row_count = row.token_count});
   attempt.finishing = std::move(flight);
+}
+
+void HeadCore::TellProgress(const HeadAttempt& attempt, int32_t tokens_done) {
+  if (!attempt.run.want_progress) return;
+  actions_.progress.push_back({.key = attempt.run.key,
+                               .tokens_done = std::min(tokens_done, attempt.prefix_count),
+                               .tokens = attempt.prefix_count});
+}
+
+// A stranger's word; only one that speaks of every stage counts.
+void HeadCore::TakeStageTimes(HeadAttempt& attempt, const BundleRow& row) {
+  if (row.stage_compute.size() != attempt.run.route.size()) return;
+  attempt.timings.by_stage.resize(row.stage_compute.size());
+  for (size_t i = 0; i < row.stage_compute.size(); ++i) {
+    attempt.timings.by_stage[i] += row.stage_compute[i];
+  }
 }
 
 bool HeadCore::Stands(const StepKey& key, const SamplerLease& lease) const {

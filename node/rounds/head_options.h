@@ -94,11 +94,13 @@ struct HeadActions {
   std::vector<StageBundle> steps;  // 3. To its OnBundle.
   // 4. To its OnPlan: the rows of the next bundle, if all goes on as it does.
   std::optional<std::vector<BundleRow>> plan;
-  std::vector<TokenOut> tokens;  // 5. To the attempts' streams, before
-  std::list<AttemptEnd> ends;    // 6. their ends. A list: each is made when its attempt begins.
+  std::vector<ProgressOut> progress;  // 5. To the attempts' streams, before
+  std::vector<TokenOut> tokens;       // 6. their tokens, before
+  std::list<AttemptEnd> ends;  // 7. their ends. A list: each is made when its attempt begins.
 
   bool empty() const {
-    return jobs.empty() && !plan_is_off && steps.empty() && !plan && tokens.empty() && ends.empty();
+    return jobs.empty() && !plan_is_off && steps.empty() && !plan && progress.empty() &&
+           tokens.empty() && ends.empty();
   }
 };
 

@@ -9,6 +9,12 @@
 #include "node/rounds/head_core.h"
 
 namespace shardline {
+namespace {
+
+// Of an attempt: one of so many asks every stage for its time.
+constexpr uint64_t kStepsPerTiming = 8;
+
+}  // namespace
 
 size_t HeadLane::rounds_in_flight() const {
   size_t count = 0;
@@ -162,6 +168,7 @@ void HeadCore::SendRow(HeadAttempt& attempt, const RowHeader& header, HeadFlight
   const auto own = flight.token_count - static_cast<int32_t>(flight.drafts.size());
   bundle.tokens.insert(bundle.tokens.end(), first, first + own);
   bundle.tokens.insert(bundle.tokens.end(), flight.drafts.begin(), flight.drafts.end());
+  if (attempt.step_next == 0) TellProgress(attempt, attempt.sent);
   attempt.sent += flight.token_count;
   const bool is_piece = flight.is_piece();
   attempt.flights.push_back(std::move(flight));
@@ -181,6 +188,8 @@ RowHeader HeadCore::HeaderOf(const HeadAttempt& attempt, const RoundRow& row) {
   RowHeader header{.chain = attempt.chain, .chain_pages = attempt.chain_pages};
   uint32_t flags = row.kind == RoundRowKind::kPiece ? 0 : kRowWantsLogits;
   if (row.kind == RoundRowKind::kVerify) flags = kRowWantsAllLogits;
+  const bool is_decode = row.kind == RoundRowKind::kDecode || row.kind == RoundRowKind::kVerify;
+  if (is_decode && row.step.value() % kStepsPerTiming == 1) flags |= kRowWantsStageTimes;
   header.row = {.key = {.attempt = row.attempt, .step = row.step},
                 .position = row.position,
                 .token_count = row.token_count,

@@ -183,6 +183,15 @@ void HeadCore::Admit(Instant now) {
 }
 
 // The one place where an attempt ends. Needs no memory.
+// What few laps told of each stage becomes its share of all of them.
+void HeadCore::SpreadOverStages(RunTimings& timings) {
+  absl::Duration told;
+  for (const absl::Duration time : timings.by_stage) told += time;
+  if (told <= absl::ZeroDuration()) return timings.by_stage.clear();
+  const double scale = absl::FDivDuration(timings.stage_compute, told);
+  for (absl::Duration& time : timings.by_stage) time *= scale;
+}
+
 void HeadCore::End(Attempts::iterator it, const absl::Status& status, FinishReason reason,
                    int32_t stop_token) {
   HeadAttempt& attempt = it->second;
@@ -195,7 +204,8 @@ void HeadCore::End(Attempts::iterator it, const absl::Status& status, FinishReas
   end.reason = reason;
   end.tokens = attempt.generated;
   end.stop_token = stop_token;
-  end.timings = attempt.timings;
+  end.timings = std::move(attempt.timings);  // A copy would need memory.
+  SpreadOverStages(end.timings);
   actions_.ends.splice(actions_.ends.end(), attempt.end);
   LeaveLane(attempt);
   if (attempt.lease) {

@@ -33,12 +33,20 @@ struct RunAttempt {
   int32_t rounds_in_flight = 0;  // Of this route, by the cost model; 0: one.
   absl::Duration step_cost;      // Of a lap without rows, as measured at load,
   absl::Duration row_cost;       // and of each row; zero: unknown.
+  bool want_progress = false;
 };
 
 struct TokenOut {
   AttemptKey key;
   uint32_t index = 0;  // Of the generated token in the session, from 0.
   SampledToken token;
+};
+
+// How far the prompt of an attempt is that wants to know.
+struct ProgressOut {
+  AttemptKey key;
+  int32_t tokens_done = 0;  // Of prompt and forced prefix, cached ones included.
+  int32_t tokens = 0;
 };
 
 // Exactly one for each attempt that OnRun accepted.

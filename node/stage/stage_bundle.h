@@ -32,6 +32,8 @@ struct Recipe {
 inline constexpr uint32_t kRowWantsLogits = 1;
 // All of its tokens' hidden states do: a step that verifies drafts. It returns whole.
 inline constexpr uint32_t kRowWantsAllLogits = 2;
+// Each stage says how long it computed. Asked of few rows, because it is for people.
+inline constexpr uint32_t kRowWantsStageTimes = 4;
 
 // One step of one attempt inside a bundle: `token_count` consecutive tokens. A row on its way
 // back to the head (hop = length of the route) carries the hidden state of its last token alone:
@@ -51,6 +53,7 @@ struct BundleRow {
   // Drafts of the step before that were wrong: so many of the last committed tokens are taken back
   // before this step, which is the first after theirs. `position` counts without them.
   int32_t rejected = 0;
+  std::vector<absl::Duration> stage_compute;  // `compute`, by stage, if asked for.
 };
 
 struct StageBundle {

@@ -230,9 +230,11 @@ StepOutput StageCore::OutputOf(const Attempt& attempt, const PendingRow& pending
                     .prefix_key = row.prefix_key,
                     .rejected = row.rejected,
                     .compute = row.compute + done.compute_time,
+                    .stage_compute = row.stage_compute,
                     .deadline = pending.deadline,
                     .budget_max = row.budget - kLeastShrink,
                     .chain = attempt.chain_out};
+  if ((row.flags & kRowWantsStageTimes) != 0) output.stage_compute.push_back(done.compute_time);
   TrimOutput(attempt, output);
   return output;
 }
@@ -289,7 +291,8 @@ BundleRow StageCore::RowOf(const Attempt& attempt, const StepKey& key,
           .compute = output.compute,
           .chain = output.chain,
           .prefix_key = output.prefix_key,
-          .rejected = output.rejected};
+          .rejected = output.rejected,
+          .stage_compute = output.stage_compute};
 }
 
 // While the link is in doubt the output is kept and no more: it is sent when the doubt ends.

@@ -38,12 +38,13 @@ struct StepOutput {
   int32_t position = 0;
   int32_t token_count = 0;
   uint32_t flags = 0;
-  PrefixKey prefix_key;       // As BundleRow's, for the stages behind.
-  int32_t rejected = 0;       // Drafts of the step before it that were taken back.
-  absl::Duration compute;     // Of the stages up to this one.
-  Instant deadline;           // Not to be sent after it,
-  absl::Duration budget_max;  // nor with more time than this.
-  uint64_t chain = 0;         // Over all that was sent before it.
+  PrefixKey prefix_key;                       // As BundleRow's, for the stages behind.
+  int32_t rejected = 0;                       // Drafts of the step before it that were taken back.
+  absl::Duration compute;                     // Of the stages up to this one,
+  std::vector<absl::Duration> stage_compute;  // and by stage, if asked for.
+  Instant deadline;                           // Not to be sent after it,
+  absl::Duration budget_max;                  // nor with more time than this.
+  uint64_t chain = 0;                         // Over all that was sent before it.
 };
 
 enum class StepVerdict {

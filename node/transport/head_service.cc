@@ -25,7 +25,8 @@ class AttemptStream : public RunStream {
  public:
   explicit AttemptStream(RunCall* call) : call_(call), queue_(kEventsWaitingMax) {}
 
-  void SendToken(const TokenOut& token) override;
+  void SendToken(const TokenOut& token) override { Send(ToProto(token)); }
+  void SendProgress(const ProgressOut& progress) override { Send(ToProto(progress)); }
   void End(const AttemptEnd& end) override;
   void Fail(const absl::Status& status) override;
 
@@ -35,6 +36,7 @@ class AttemptStream : public RunStream {
   void Forget();
 
  private:
+  void Send(v1::RunAttemptEvent event) ABSL_LOCKS_EXCLUDED(mu_);
   void EndWith(const absl::Status& status, bool drop) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Pump() ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -91,10 +93,10 @@ class RunCall : public grpc::ServerWriteReactor<v1::RunAttemptEvent> {
   v1::RunAttemptEvent out_;  // Belongs to the write under way.
 };
 
-void AttemptStream::SendToken(const TokenOut& token) {
+void AttemptStream::Send(v1::RunAttemptEvent event) {
   {
     absl::MutexLock lock(&mu_);
-    if (!queue_.ending() && !queue_.Push(ToProto(token))) {
+    if (!queue_.ending() && !queue_.Push(std::move(event))) {
       EndWith(MakeFailure(FailureKind::kOverloaded, "the stream is not read"), true);
     }
   }

@@ -23,6 +23,7 @@ class RunStream {
   virtual ~RunStream() = default;
 
   virtual void SendToken(const TokenOut& token) = 0;
+  virtual void SendProgress(const ProgressOut& progress) = 0;
 
   // Writes the end, or the failure as the call's status. Only the first one counts.
   virtual void End(const AttemptEnd& end) = 0;

@@ -212,7 +212,8 @@ std::vector<LinkRow> ToLinkRows(const std::vector<BundleRow>& rows) {
                    .compute = row.compute,
                    .chain = row.chain,
                    .prefix_key = row.prefix_key,
-                   .rejected = row.rejected});
+                   .rejected = row.rejected,
+                   .stage_compute = row.stage_compute});
   }
   return out;
 }
@@ -230,7 +231,8 @@ std::vector<BundleRow> FromLinkRows(const std::vector<LinkRow>& rows) {
                    .compute = row.compute,
                    .chain = row.chain,
                    .prefix_key = row.prefix_key,
-                   .rejected = row.rejected});
+                   .rejected = row.rejected,
+                   .stage_compute = row.stage_compute});
   }
   return out;
 }
@@ -280,6 +282,7 @@ absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
                       ToInt32(request.rounds_in_flight(), "rounds_in_flight"));
   SL_ASSIGN_OR_RETURN(run.step_cost, ToCost(request.step_us(), "step_us"));
   SL_ASSIGN_OR_RETURN(run.row_cost, ToCost(request.row_us(), "row_us"));
+  run.want_progress = request.want_progress();
   return out;
 }
 
@@ -295,6 +298,13 @@ v1::RunAttemptEvent ToProto(const TokenOut& token) {
     top->set_logprob(logprob);
   }
   message->set_logits_digest(token.token.logits_digest);
+  return event;
+}
+
+v1::RunAttemptEvent ToProto(const ProgressOut& progress) {
+  v1::RunAttemptEvent event;
+  event.mutable_progress()->set_prompt_tokens_done(static_cast<uint32_t>(progress.tokens_done));
+  event.mutable_progress()->set_prompt_tokens(static_cast<uint32_t>(progress.tokens));
   return event;
 }
 

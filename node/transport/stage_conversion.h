@@ -60,6 +60,7 @@ struct RunRequest {
 
 absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request);
 v1::RunAttemptEvent ToProto(const TokenOut& token);
+v1::RunAttemptEvent ToProto(const ProgressOut& progress);
 // REQUIRES: end.status is OK.
 v1::RunAttemptEvent ToProto(const AttemptEnd& end);
 

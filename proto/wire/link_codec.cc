@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/failure.h"
 #include "base/status_macros.h"
+#include "proto/wire/field_reader.h"
 
 namespace shardline {
 namespace {
@@ -29,12 +30,6 @@ constexpr uint64_t kFrameInspectTag = 4 << 3 | 2;
 constexpr uint64_t kFramePlanTag = 5 << 3 | 2;
 constexpr uint64_t kBundleHeaderTag = 1 << 3 | 2;
 constexpr uint64_t kBundlePayloadTag = 2 << 3 | 2;
-
-enum WireType : uint32_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
-
-absl::Status Malformed(std::string_view what) {
-  return MakeFailure(FailureKind::kMalformedBundle, what);
-}
 
 void AppendVarint(std::string& out, uint64_t value) {
   while (value >= 0x80) {
@@ -55,6 +50,18 @@ void AppendFixed64(std::string& out, uint32_t number, uint64_t value) {
   if (value == 0) return;
   AppendVarint(out, number << 3 | kFixed64);
   out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// A packed list of microseconds.
+void AppendTimes(std::string& out, uint32_t number, const std::vector<absl::Duration>& times) {
+  if (times.empty()) return;
+  std::string packed;
+  for (const absl::Duration time : times) {
+    AppendVarint(packed, static_cast<uint64_t>(absl::ToInt64Microseconds(time)));
+  }
+  AppendVarint(out, number << 3 | kBytes);
+  AppendVarint(out, packed.size());
+  out += packed;
 }
 
 // Field numbers of the rows in a BundleHeader and a BundlePlan.
@@ -80,6 +87,7 @@ void AppendRow(std::string& out, const LinkRow& row, uint32_t number) {
     body += row.prefix_key.ToBytes();
   }
   AppendField(body, 12, static_cast<uint32_t>(row.rejected));
+  AppendTimes(body, 13, row.stage_compute);
   AppendVarint(out, number << 3 | kBytes);
   AppendVarint(out, body.size());
   out += body;
@@ -175,90 +183,6 @@ class SliceCursor {
   uint64_t remaining_ = 0;
 };
 
-struct Field {
-  uint32_t number = 0;
-  WireType type = kVarint;
-  uint64_t value = 0;      // kVarint, kFixed64.
-  std::string_view bytes;  // kBytes.
-};
-
-// Walks the fields of a message that lies in one piece.
-class FieldReader {
- public:
-  explicit FieldReader(std::string_view bytes) : bytes_(bytes) {}
-
-  bool AtEnd() const { return bytes_.empty(); }
-
-  absl::StatusOr<Field> Next() {
-    SL_ASSIGN_OR_RETURN(const uint64_t tag, ReadVarint());
-    Field field;
-    if (tag >> 3 == 0 || tag > std::numeric_limits<uint32_t>::max()) {
-      return Malformed("a field without a number");
-    }
-    field.number = static_cast<uint32_t>(tag >> 3);
-    field.type = static_cast<WireType>(tag & 7);
-    switch (field.type) {
-      case kVarint: {
-        SL_ASSIGN_OR_RETURN(field.value, ReadVarint());
-        return field;
-      }
-      case kFixed64:
-        return ReadFixed(field, sizeof(uint64_t));
-      case kFixed32:
-        return ReadFixed(field, sizeof(uint32_t));
-      case kBytes: {
-        SL_ASSIGN_OR_RETURN(const uint64_t size, ReadVarint());
-        if (size > bytes_.size()) return Malformed("a field that is longer than its message");
-        field.bytes = bytes_.substr(0, size);
-        bytes_.remove_prefix(size);
-        return field;
-      }
-    }
-    return Malformed("a field of no known wire type");
-  }
-
- private:
-  absl::StatusOr<uint64_t> ReadVarint() {
-    uint64_t value = 0;
-    for (uint32_t shift = 0; shift < 64; shift += 7) {
-      if (bytes_.empty()) return Malformed("the header ends inside a number");
-      const auto byte = static_cast<uint8_t>(bytes_.front());
-      bytes_.remove_prefix(1);
-      if (shift == 63 && byte > 1) break;
-      value |= static_cast<uint64_t>(byte & 0x7F) << shift;
-      if (byte < 0x80) return value;
-    }
-    return Malformed("a number of more than 64 bits");
-  }
-
-  absl::StatusOr<Field> ReadFixed(Field field, size_t size) {
-    if (size > bytes_.size()) return Malformed("a field that is longer than its message");
-    std::memcpy(&field.value, bytes_.data(), size);
-    bytes_.remove_prefix(size);
-    return field;
-  }
-
-  std::string_view bytes_;
-};
-
-// Refuses a known field that comes twice or in another wire type; unknown fields are skipped, as
-// proto3 asks.
-class FieldSet {
- public:
-  absl::Status Take(const Field& field, WireType type) {
-    if (field.type != type) {
-      return Malformed(absl::StrCat("field ", field.number, " has another wire type"));
-    }
-    const uint32_t bit = 1U << field.number;
-    if ((seen_ & bit) != 0) return Malformed(absl::StrCat("field ", field.number, " comes twice"));
-    seen_ |= bit;
-    return absl::OkStatus();
-  }
-
- private:
-  uint32_t seen_ = 0;
-};
-
 absl::StatusOr<int32_t> ToInt32(uint64_t value, std::string_view what) {
   if (value > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
     return Malformed(absl::StrCat(std::string(what), " of ", value, " is out of range"));
@@ -268,7 +192,18 @@ absl::StatusOr<int32_t> ToInt32(uint64_t value, std::string_view what) {
 
 WireType RowFieldType(uint32_t number) {
   if (number == 10) return kFixed64;
-  return number == 11 ? kBytes : kVarint;
+  return number == 11 || number == 13 ? kBytes : kVarint;
+}
+
+absl::StatusOr<std::vector<absl::Duration>> DecodeTimes(std::string_view packed) {
+  std::vector<absl::Duration> times;
+  FieldReader reader(packed);
+  while (!reader.AtEnd()) {
+    SL_ASSIGN_OR_RETURN(const uint64_t value, reader.ReadVarint());
+    SL_ASSIGN_OR_RETURN(const int32_t us, ToInt32(value, "a compute time"));
+    times.push_back(absl::Microseconds(us));
+  }
+  return times;
 }
 
 absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
@@ -277,7 +212,7 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
   FieldReader reader(bytes);
   while (!reader.AtEnd()) {
     SL_ASSIGN_OR_RETURN(const Field field, reader.Next());
-    if (field.number > 12) continue;
+    if (field.number > 13) continue;
     SL_RETURN_IF_ERROR(seen.Take(field, RowFieldType(field.number)));
     switch (field.number) {
       case 1:
@@ -321,6 +256,10 @@ absl::StatusOr<LinkRow> DecodeRow(std::string_view bytes) {
         const absl::StatusOr<PrefixKey> key = PrefixKey::FromBytes(field.bytes);
         if (!key.ok()) return Malformed(std::string(key.status().message()));
         row.prefix_key = *key;
+        break;
+      }
+      case 13: {
+        SL_ASSIGN_OR_RETURN(row.stage_compute, DecodeTimes(field.bytes));
         break;
       }
       default: {

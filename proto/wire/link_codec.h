@@ -53,6 +53,7 @@ struct LinkRow {
   uint64_t chain = 0;
   PrefixKey prefix_key;
   int32_t rejected = 0;
+  std::vector<absl::Duration> stage_compute;
 
   friend bool operator==(const LinkRow&, const LinkRow&) = default;
 };

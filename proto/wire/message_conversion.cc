@@ -99,16 +99,23 @@ v1::RunTimings ToProto(const RunTimings& timings) {
   message.set_accepted_tokens(timings.accepted);
   message.set_rounds(timings.rounds);
   message.set_rounds_between_max(timings.rounds_between_max);
+  for (const absl::Duration time : timings.by_stage) {
+    message.add_stage_us(absl::ToInt64Microseconds(time));
+  }
   return message;
 }
 
 RunTimings FromProto(const v1::RunTimings& timings) {
+  std::vector<absl::Duration> by_stage;
+  by_stage.reserve(static_cast<size_t>(timings.stage_us_size()));
+  for (const int64_t us : timings.stage_us()) by_stage.push_back(absl::Microseconds(us));
   return {.prefill = absl::Microseconds(timings.prefill_us()),
           .decode = absl::Microseconds(timings.decode_us()),
           .laps = timings.laps(),
           .lap_time = absl::Microseconds(timings.lap_us()),
           .head_compute = absl::Microseconds(timings.head_compute_us()),
           .stage_compute = absl::Microseconds(timings.stage_compute_us()),
+          .by_stage = std::move(by_stage),
           .queued = absl::Microseconds(timings.queued_us()),
           .drafted = timings.drafted_tokens(),
           .accepted = timings.accepted_tokens(),

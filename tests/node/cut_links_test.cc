@@ -57,6 +57,7 @@ class FakeExecutor : public DeviceExecutor {
 // What one run gave.
 class RunLog : public RunStream {
  public:
+  void SendProgress(const ProgressOut&) override {}
   void SendToken(const TokenOut& token) override {
     absl::MutexLock lock(&mu_);
     tokens_.push_back(token.token.token);

@@ -28,7 +28,8 @@ LinkBundle SomeBundle() {
                          .hop = 1,
                          .budget = absl::Microseconds(1'500'000),
                          .flags = 1,
-                         .chain = 0x8070605040302010});
+                         .chain = 0x8070605040302010,
+                         .stage_compute = {absl::Microseconds(1), absl::Microseconds(70'000)}});
   bundle.rows.push_back({.key = {{SessionId(9), Epoch(1)}, StepIndex(70'000)},
                          .position = 70'001,
                          .token_count = 1,

@@ -91,6 +91,7 @@ void HeadRig::Collect() {
     ring_.push_back(std::move(bundle));
     ++rounds_sent_;
   }
+  progress_.insert(progress_.end(), actions.progress.begin(), actions.progress.end());
   for (TokenOut& token : actions.tokens) tokens_[token.key].push_back(token.token.token);
   for (AttemptEnd& end : actions.ends) ends_[end.key].push_back(end);
 }

@@ -42,6 +42,7 @@ class HeadRig {
   const std::map<AttemptKey, std::vector<AttemptEnd>>& ends() const { return ends_; }
   const std::map<AttemptKey, std::vector<int32_t>>& tokens() const { return tokens_; }
   const std::vector<BundleRow>& sent() const { return sent_; }  // Every row ever.
+  const std::vector<ProgressOut>& progress() const { return progress_; }
   uint64_t rounds_sent() const { return rounds_sent_; }
 
  private:
@@ -54,6 +55,7 @@ class HeadRig {
   std::map<AttemptKey, std::vector<AttemptEnd>> ends_;
   std::map<AttemptKey, std::vector<int32_t>> tokens_;
   std::vector<BundleRow> sent_;
+  std::vector<ProgressOut> progress_;
   uint64_t rounds_sent_ = 0;
 };
 

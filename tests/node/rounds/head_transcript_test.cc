@@ -204,7 +204,7 @@ class Transcript {
         const auto first = bundle.tokens.begin() + static_cast<std::ptrdiff_t>(at);
         absl::StrAppend(&out, "  ", Render(row.key), " position=", row.position,
                         " tokens=", absl::StrJoin(first, first + row.token_count, ","),
-                        row.flags == kRowWantsLogits ? " wants logits" : "",
+                        (row.flags & kRowWantsLogits) != 0 ? " wants logits" : "",
                         " budget=", absl::FormatDuration(row.budget), "\n");
         at += static_cast<size_t>(row.token_count);
       }

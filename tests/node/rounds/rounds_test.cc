@@ -69,6 +69,55 @@ void FailPiece(int pieces, int failing, int32_t rounds_in_flight) {
   EXPECT_EQ(rig.head().rounds_in_flight(), 0U);
 }
 
+// Every row of a decode step that is asked comes back with what three stages say of themselves.
+TEST(Rounds, AnEndTellsEachStagesShareOfAllLaps) {
+  HeadRig rig({});
+  RunAttempt run = HeadRig::Run(1, 3, 20);
+  const size_t stages = run.route.size();
+  ASSERT_THAT(rig.Start(std::move(run)), IsOk());
+  int asked = 0;
+  while (!rig.ring().empty() || !rig.jobs().empty()) {
+    if (!rig.jobs().empty()) {
+      rig.FinishJob();
+      continue;
+    }
+    for (BundleRow& row : rig.ring().front().rows) {
+      row.compute = absl::Milliseconds(6);
+      if ((row.flags & kRowWantsStageTimes) == 0) continue;
+      ++asked;
+      // A liar that leaves stages out is not listened to.
+      row.stage_compute.assign(asked == 2 ? stages + 1 : stages, absl::Milliseconds(1));
+      row.stage_compute[0] = absl::Milliseconds(4);
+    }
+    rig.ReturnOldest();
+  }
+  ASSERT_GE(asked, 3);
+  const RunTimings& timings = rig.ends().at(HeadRig::KeyOf(1)).at(0).timings;
+  EXPECT_EQ(timings.stage_compute, timings.laps * absl::Milliseconds(6));
+  ASSERT_EQ(timings.by_stage.size(), stages);
+  absl::Duration sum;
+  for (const absl::Duration time : timings.by_stage) sum += time;
+  EXPECT_LT(absl::AbsDuration(sum - timings.stage_compute), absl::Microseconds(1));
+  EXPECT_NEAR(absl::FDivDuration(timings.by_stage[0], timings.stage_compute),
+              4.0 / (4.0 + static_cast<double>(stages - 1)), 1e-6);
+}
+
+TEST(Rounds, APromptTellsHowFarItIsOnlyToWhoAsks) {
+  HeadRig rig({.chunk_tokens_max = 4, .piece_tokens_idle = 4});
+  RunAttempt curious = HeadRig::Run(1, 10, 2);
+  curious.want_progress = true;
+  ASSERT_THAT(rig.Start(std::move(curious)), IsOk());
+  ASSERT_THAT(rig.Start(HeadRig::Run(2, 10, 2)), IsOk());
+  rig.RunOut();
+  std::vector<int32_t> done;
+  for (const ProgressOut& progress : rig.progress()) {
+    EXPECT_EQ(progress.key, HeadRig::KeyOf(1));
+    EXPECT_EQ(progress.tokens, 10);
+    done.push_back(progress.tokens_done);
+  }
+  EXPECT_EQ(done, (std::vector<int32_t>{0, 4, 8, 10}));
+}
+
 TEST(Rounds, AFailedPieceEndsItsRequestAloneAndOnce) {
   for (const int32_t rounds_in_flight : {1, 4}) {
     for (const int pieces : {1, 16, 17, 64}) {
