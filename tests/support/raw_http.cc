@@ -40,7 +40,8 @@ bool ShakeHands(SSL_CTX*& context, SSL*& ssl, int fd, const RawHttp::Options& op
   context = SSL_CTX_new(TLS_client_method());
   if (options.tls_version_max != 0) {
     SSL_CTX_set_min_proto_version(context, 0);
-    SSL_CTX_set_max_proto_version(context, options.tls_version_max);
+    SSL_CTX_set_max_proto_version(context,
+                                  options.tls_version_max == 11 ? TLS1_1_VERSION : TLS1_2_VERSION);
     SSL_CTX_set_security_level(context, 0);
   }
   if (!options.tls_offer.empty()) {

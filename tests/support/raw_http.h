@@ -31,7 +31,7 @@ class RawHttp {
   struct Options {
     bool tls = false;
     std::string tls_offer;    // Protocols for ALPN, as "\x02h2\x08http/1.1".
-    int tls_version_max = 0;  // As OpenSSL numbers them; 0: any.
+    int tls_version_max = 0;  // 11 for TLS 1.1, 12 for 1.2; 0: any.
     int receive_buffer = 0;   // Bytes; 0: the system's own.
   };
   // To 127.0.0.1:`port`.
