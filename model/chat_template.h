@@ -2,11 +2,11 @@
 
 // A conversation becomes the text that a model was trained on.
 //
-// The template is the model's own (GGUF key `tokenizer.chat_template`) or one of a few named
-// built-ins; the engine below (model/jinja) is sandboxed, so a hostile template costs bounded time
-// and memory and ends in an error. The text already holds what the template says about special
-// tokens, BOS too: encode it with add_special false and parse_special true.
-// Immutable after Create, so any thread; rendering shares nothing.
+// The template is the model's own (GGUF key `tokenizer.chat_template`) or a named built-in; the
+// engine (model/jinja) is a sandbox, so a hostile template costs bounded time and memory and ends
+// in an error. The text already holds what the template says about special tokens, BOS too: encode
+// it with add_special false and parse_special true.
+// Immutable after Create, so any thread; renderings share nothing.
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -33,25 +33,26 @@ struct ChatTemplateSpec {
 
 // What a template can express; found once by rendering small conversations.
 struct ChatTemplateCaps {
-  bool system_role = false;   // A system message shows; else it is put into the first user turn.
-  bool tools = false;         // The tools' names show.
-  bool tool_calls = false;    // Calls of the assistant show.
-  bool tool_results = false;  // Messages of role "tool" show.
-  bool takes_parts = false;   // `content` must be a list of parts; else it is a string.
-  bool object_arguments = false;   // Arguments of calls must be objects; else they are JSON texts.
+  bool system_role = false;        // A system message shows.
+  bool tools = false;              // The tools show.
+  bool tool_calls = false;         // Calls of the assistant show.
+  bool tool_results = false;       // Messages of role "tool" show.
+  bool takes_parts = false;        // `content` must be a list of parts; else it is a string.
+  bool object_arguments = false;   // Arguments of calls are objects; else JSON texts.
   bool generation_prompt = false;  // `add_generation_prompt` changes the end.
 };
 
 struct ChatInput {
   // Array of messages as OpenAI writes them: role, content (string, null, absent or text parts),
-  // tool_calls (arguments as JSON text), tool_call_id, name. "developer" is "system".
+  // tool_calls (arguments as JSON text or object), tool_call_id, name. "developer" is "system".
   nlohmann::ordered_json messages;
   nlohmann::ordered_json tools;  // Array of {"type": "function", "function": {...}}, or null.
   nlohmann::ordered_json extra;  // Object of further variables (chat_template_kwargs), or null.
   bool add_generation_prompt = true;
-  // The last message is the start of the answer: the text ends with its content, open.
+  // The last message is the start of the answer: the text ends with its content, still open.
+  // Then add_generation_prompt counts as false.
   bool continue_final_message = false;
-  absl::Time now;  // What the template takes for the date and hour, in UTC.
+  absl::Time now;  // What the template takes for the date, in UTC.
 };
 
 class ChatTemplate {
@@ -63,7 +64,9 @@ class ChatTemplate {
   ChatTemplate(const ChatTemplate&) = delete;
   ChatTemplate& operator=(const ChatTemplate&) = delete;
 
-  // kInvalidRequest with what the template raised or where it failed ("3:17: ...").
+  // kInvalidRequest ("chat template, 3:17: ...") with what the template raised or where it failed;
+  // also for messages of another shape, for tools where the template has no place for them, and
+  // for a final message that cannot be continued.
   absl::StatusOr<std::string> Render(const ChatInput& input) const;
 
   const ChatTemplateCaps& caps() const { return caps_; }
@@ -72,13 +75,16 @@ class ChatTemplate {
  private:
   explicit ChatTemplate(ChatTemplateSpec spec);
 
+  absl::StatusOr<std::string> RenderReady(const nlohmann::ordered_json& messages,
+                                          const ChatInput& input) const;
+
   const ChatTemplateSpec spec_;
   std::unique_ptr<const jinja::Template> main_;
   std::unique_ptr<const jinja::Template> with_tools_;  // Null: `main_` serves tools as well.
   ChatTemplateCaps caps_;
 };
 
-// The source of a built-in: "chatml", "llama3", "gemma", "mistral", "zephyr", ...; fails with
+// The source of a built-in, for models that bring no template of their own. Fails with
 // kInvalidRequest, listing the names there are.
 absl::StatusOr<std::string_view> BuiltInChatTemplate(std::string_view name);
 std::vector<std::string_view> BuiltInChatTemplateNames();

@@ -154,7 +154,7 @@ bool HasTool(const Json& tools, const std::string& name) {
                      [&name](const Json& tool) { return tool["function"]["name"] == name; });
 }
 
-Json ReadTool(JsonFields& tool, const Json& before, std::optional<ApiError>* error) {
+Json ReadTool(JsonFields& tool, const Json& before, bool* strict, std::optional<ApiError>* error) {
   if (tool.String("type").value_or("") != "function") {
     tool.Fail(Unsupported(tool.PathOf("type"), "the only type of a tool is \"function\""));
   }
@@ -178,25 +178,29 @@ Json ReadTool(JsonFields& tool, const Json& before, std::optional<ApiError>* err
   out["parameters"] = parameters != nullptr
                           ? *parameters
                           : Json{{"type", "object"}, {"properties", Json::object()}};
-  function.Bool("strict");
+  *strict = function.Bool("strict").value_or(false);
   return {{"type", "function"}, {"function", std::move(out)}};
 }
 
-Json ReadToolList(JsonFields& body, const ApiLimits& limits, std::optional<ApiError>* error) {
+void ReadToolList(JsonFields& body, const ApiLimits& limits, ToolWish* wish,
+                  std::optional<ApiError>* error) {
   const Json* const tools = body.Array("tools");
-  if (tools == nullptr) return nullptr;
+  if (tools == nullptr) return;
   if (tools->empty()) {
     body.Fail(InvalidValue("tools", "tools must not be empty; leave it out instead"));
   } else if (tools->size() > limits.tools_max) {
     body.Fail(InvalidValue("tools", absl::StrCat("tools has ", tools->size(), " entries, at most ",
                                                  limits.tools_max)));
   }
-  Json out = Json::array();
+  wish->tools = Json::array();
   for (size_t i = 0; i < tools->size() && !*error; ++i) {
     std::optional<JsonFields> tool = ElementOf(*tools, i, absl::StrCat("tools[", i, "]"), error);
-    if (tool) out.push_back(ReadTool(*tool, out, error));
+    if (!tool) return;
+    bool strict = false;
+    Json read = ReadTool(*tool, wish->tools, &strict, error);
+    wish->tools.push_back(std::move(read));
+    wish->strict.push_back(strict);
   }
-  return out;
 }
 
 void ReadNamedChoice(const Json& object, JsonFields& body, ToolWish* wish,
@@ -252,7 +256,7 @@ Json ReadMessages(JsonFields& body, std::optional<ApiError>* error) {
 
 ToolWish ReadTools(JsonFields& body, const ApiLimits& limits, std::optional<ApiError>* error) {
   ToolWish wish;
-  wish.tools = ReadToolList(body, limits, error);
+  ReadToolList(body, limits, &wish, error);
   ReadToolChoice(body, &wish, error);
   wish.is_parallel = body.Bool("parallel_tool_calls").value_or(true);
   return wish;

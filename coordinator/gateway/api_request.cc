@@ -11,7 +11,6 @@
 namespace shardline {
 namespace {
 
-constexpr uint32_t kCompletionTokensDefault = 16;  // As OpenAI has it.
 constexpr size_t kStopTextsMax = 4;
 constexpr size_t kStopTokensMax = 256;
 constexpr int kTopLogprobsMax = 20;
@@ -164,11 +163,7 @@ class CallReader {
     if (predict == -1) predict.reset();  // No limit.
     if (predict == 0) body_.Fail(InvalidValue("n_predict", "n_predict must be at least 1"));
     const std::optional<int64_t> tokens = newer ? newer : older ? older : predict;
-    if (tokens) {
-      call_.new_tokens_max = static_cast<uint32_t>(*tokens);
-    } else if (!is_chat()) {
-      call_.new_tokens_max = kCompletionTokensDefault;
-    }
+    if (tokens) call_.new_tokens_max = static_cast<uint32_t>(*tokens);
     call_.new_tokens_min = static_cast<uint32_t>(body_.Int("min_tokens", 0, high).value_or(0));
     if (call_.new_tokens_max && call_.new_tokens_min > *call_.new_tokens_max) {
       body_.Fail(InvalidValue("min_tokens", "min_tokens is greater than the tokens there may be"));

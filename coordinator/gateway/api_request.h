@@ -37,9 +37,10 @@ enum class ToolMode { kNone, kAuto, kRequired, kNamed };
 
 struct ToolWish {
   ToolMode mode = ToolMode::kNone;
-  Json tools;               // [{"type":"function","function":{…}}]; null without tools.
-  std::string named;        // With kNamed.
-  bool is_parallel = true;  // More than one call may be made.
+  Json tools;                // [{"type":"function","function":{…}}]; null without tools.
+  std::vector<bool> strict;  // [tools]: the arguments' schema must be held.
+  std::string named;         // With kNamed.
+  bool is_parallel = true;   // More than one call may be made.
 };
 
 // What the text must look like; at most one is given.
@@ -68,7 +69,7 @@ struct ApiCall {
   std::vector<ApiPrompt> prompts;  // At least one; none is empty.
   bool echo = false;
 
-  std::optional<uint32_t> new_tokens_max;  // At least one. A completion's default is set here.
+  std::optional<uint32_t> new_tokens_max;  // At least one.
   uint32_t new_tokens_min = 0;
   v1::Sampling sampling;  // Without seed. Ids are not yet checked against a vocabulary.
   std::optional<uint64_t> seed;

@@ -61,11 +61,14 @@ std::string_view FaultOfHead(std::string_view head, size_t from) {
   return {};
 }
 
-// Collects one request. Beast calls back once per thing found.
-class RequestGrammar : public http::basic_parser<true> {
+Refusal TooLong(size_t body_bytes_max) {
+  return {413, absl::StrCat("a body of more than ", body_bytes_max, " bytes")};
+}
+
+// Collects the head of a request. Beast calls back once per thing found.
+class HeadGrammar : public http::basic_parser<true> {
  public:
-  explicit RequestGrammar(size_t body_bytes_max) {
-    eager(true);
+  explicit HeadGrammar(size_t body_bytes_max) {
     body_limit(body_bytes_max);
     header_limit(UINT32_MAX);  // HttpParser's, which sees the bytes first.
   }
@@ -106,13 +109,11 @@ class RequestGrammar : public http::basic_parser<true> {
 
   void on_field_impl(http::field, beast::string_view name, beast::string_view value,
                      beast::error_code&) override {
-    if (is_head_whole_) return;  // A trailer: no field may come in by the back door.
     request_.headers.emplace_back(
         absl::AsciiStrToLower(absl::string_view(name.data(), name.size())), std::string(value));
   }
 
   void on_header_impl(beast::error_code& ec) override {
-    is_head_whole_ = true;
     size_t host_count = 0;
     size_t length_count = 0;
     for (const auto& [name, value] : request_.headers) {
@@ -132,28 +133,99 @@ class RequestGrammar : public http::basic_parser<true> {
     if (length_count > 1) return Refuse(400, "two Content-Length headers", ec);
   }
 
+  // The body is not Beast's: see ChunkReader.
   void on_body_init_impl(const boost::optional<uint64_t>&, beast::error_code&) override {}
-
-  size_t on_body_impl(beast::string_view piece, beast::error_code&) override {
-    request_.body.append(piece.data(), piece.size());
-    return piece.size();
-  }
-
+  size_t on_body_impl(beast::string_view, beast::error_code&) override { return 0; }
   void on_chunk_header_impl(uint64_t, beast::string_view, beast::error_code&) override {}
-
-  size_t on_chunk_body_impl(uint64_t, beast::string_view piece, beast::error_code&) override {
-    request_.body.append(piece.data(), piece.size());
-    return piece.size();
-  }
-
+  size_t on_chunk_body_impl(uint64_t, beast::string_view, beast::error_code&) override { return 0; }
   void on_finish_impl(beast::error_code&) override {}
 
   HttpRequest request_;
   bool is_http11_ = false;
-  bool is_head_whole_ = false;
   bool expects_continue_ = false;
   std::optional<Refusal> refusal_;
 };
+
+// Puts a chunked body together. Ours, because what Beast makes of a chunk's line depends on how
+// much of the next it sees. Extensions and trailers are read over: no field comes in by the back
+// door.
+class ChunkReader {
+ public:
+  // Takes bytes from the front of `input`, from `at` on, and appends to `body`.
+  std::optional<Refusal> Feed(std::string_view input, size_t& at, std::string& body,
+                              const HttpParserLimits& limits);
+  bool is_done() const { return part_ == Part::kDone; }
+
+ private:
+  enum class Part { kSize, kBytes, kEndOfBytes, kTrailer, kDone };
+
+  std::optional<Refusal> OnSize(std::string_view line, size_t room, size_t body_bytes_max);
+
+  Part part_ = Part::kSize;
+  size_t left_ = 0;           // Of the chunk.
+  size_t trailer_bytes_ = 0;  // So far.
+};
+
+std::optional<Refusal> ChunkReader::Feed(std::string_view input, size_t& at, std::string& body,
+                                         const HttpParserLimits& limits) {
+  while (at < input.size() && part_ != Part::kDone) {
+    if (part_ == Part::kBytes) {
+      const std::string_view piece = input.substr(at, left_);
+      body += piece;
+      at += piece.size();
+      left_ -= piece.size();
+      if (left_ == 0) part_ = Part::kEndOfBytes;
+      continue;
+    }
+    const size_t end = input.find('\n', at);
+    const size_t line_bytes = (end == std::string_view::npos ? input.size() : end + 1) - at;
+    const size_t line_bytes_max = part_ == Part::kEndOfBytes ? 2 : limits.header_bytes_max;
+    if (line_bytes + trailer_bytes_ > line_bytes_max) {
+      if (part_ == Part::kEndOfBytes) return Refusal{400, "a chunk that is longer than its size"};
+      return Refusal{431, absl::StrCat("a chunk line or trailers of more than ",
+                                       limits.header_bytes_max, " bytes")};
+    }
+    if (end == std::string_view::npos) return std::nullopt;
+    if (line_bytes < 2 || input[end - 1] != '\r') {
+      return Refusal{400, "a chunk line that does not end with CRLF"};
+    }
+    const std::string_view line = input.substr(at, line_bytes - 2);
+    at = end + 1;
+    if (part_ == Part::kSize) {
+      // At most what can be multiplied once more.
+      const size_t room = std::min(limits.body_bytes_max - body.size(), SIZE_MAX / 16);
+      if (auto refusal = OnSize(line, room, limits.body_bytes_max)) return refusal;
+    } else if (part_ == Part::kEndOfBytes) {
+      part_ = Part::kSize;
+    } else if (line.empty()) {
+      part_ = Part::kDone;
+    } else {
+      trailer_bytes_ += line_bytes;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Refusal> ChunkReader::OnSize(std::string_view line, size_t room,
+                                           size_t body_bytes_max) {
+  size_t digits = 0;
+  uint64_t size = 0;
+  for (; digits < line.size() && HexDigit(line[digits]) >= 0; ++digits) {
+    if (size > room) break;
+    size = size * 16 + static_cast<uint64_t>(HexDigit(line[digits]));
+  }
+  const std::string_view rest = line.substr(digits);
+  if (digits == 0) return Refusal{400, "a chunk without a size"};
+  if (size > room) return TooLong(body_bytes_max);
+  const bool is_extension = rest.empty() || rest[0] == ';' || rest[0] == ' ' || rest[0] == '\t';
+  const bool is_text = std::none_of(rest.begin(), rest.end(), [](char c) {
+    return absl::ascii_iscntrl(static_cast<unsigned char>(c)) && c != '\t';
+  });
+  if (!is_extension || !is_text) return Refusal{400, "a chunk size that is no number"};
+  left_ = size;
+  part_ = size > 0 ? Part::kBytes : Part::kTrailer;
+  return std::nullopt;
+}
 
 // Whether the request line names a version of the protocol, if none that is spoken here.
 bool NamesAVersion(std::string_view head) {
@@ -166,9 +238,7 @@ bool NamesAVersion(std::string_view head) {
 
 Refusal RefusalOf(const beast::error_code& ec, std::string_view head,
                   const HttpParserLimits& limits) {
-  if (ec == http::error::body_limit) {
-    return {413, absl::StrCat("a body of more than ", limits.body_bytes_max, " bytes")};
-  }
+  if (ec == http::error::body_limit) return TooLong(limits.body_bytes_max);
   if (ec == http::error::bad_version && NamesAVersion(head)) {
     return {505, "only HTTP/1.0 and HTTP/1.1 are spoken here"};
   }
@@ -186,12 +256,14 @@ struct HttpParser::Impl {
     return state = State::kRefused;
   }
   State FeedHead(std::string& input);
-  State FeedGrammar(std::string& input, size_t head_bytes);
+  State FeedBody(std::string& input);
 
   const HttpParserLimits limits;
   State state = State::kBlank;
   size_t seen_bytes = 0;  // Of an unfinished head: looked at already.
-  RequestGrammar grammar;
+  HeadGrammar grammar;
+  uint64_t body_left = 0;  // Unless it is chunked.
+  ChunkReader chunks;
   Refusal refusal;
 };
 
@@ -205,35 +277,46 @@ HttpParser::State HttpParser::Impl::FeedHead(std::string& input) {
     state = State::kHead;
   }
   const size_t end = input.find("\r\n\r\n", seen_bytes < 3 ? 0 : seen_bytes - 3);
-  const std::string_view head =
-      std::string_view(input).substr(0, end == std::string::npos ? std::string::npos : end + 4);
-  if (const std::string_view fault = FaultOfHead(head, seen_bytes); !fault.empty()) {
+  const size_t head_bytes = end == std::string::npos ? input.size() : end + 4;
+  // Not beyond the limit, so that the answer does not depend on how much was read at once.
+  const size_t bytes = std::min(head_bytes, limits.header_bytes_max + 1);
+  if (const std::string_view fault = FaultOfHead({input.data(), bytes}, seen_bytes);
+      !fault.empty()) {
     return Refuse({400, std::string(fault)});
   }
-  if (head.size() > limits.header_bytes_max) {
+  if (bytes > limits.header_bytes_max) {
     return Refuse({431, absl::StrCat("a head of more than ", limits.header_bytes_max, " bytes")});
   }
-  seen_bytes = head.size();
+  seen_bytes = bytes;
   if (end == std::string::npos) return state;
-  return FeedGrammar(input, head.size());
+
+  beast::error_code ec;
+  grammar.put(boost::asio::buffer(input.data(), head_bytes), ec);
+  if (ec && ec != http::error::need_more) {
+    const std::string_view head(input.data(), head_bytes);
+    return Refuse(grammar.refusal().value_or(RefusalOf(ec, head, limits)));
+  }
+  // The head is whole, yet Beast wants more of it: the line or a field breaks off.
+  if (!grammar.is_header_done()) return Refuse({400, "not HTTP: a head that breaks off"});
+  input.erase(0, head_bytes);
+  body_left = grammar.content_length().value_or(0);
+  return FeedBody(input);
 }
 
-HttpParser::State HttpParser::Impl::FeedGrammar(std::string& input, size_t head_bytes) {
-  beast::error_code ec;
-  const size_t used = grammar.put(boost::asio::buffer(input), ec);
-  if (ec && ec != http::error::need_more) {
-    return Refuse(grammar.refusal().value_or(
-        RefusalOf(ec, std::string_view(input).substr(0, head_bytes), limits)));
+HttpParser::State HttpParser::Impl::FeedBody(std::string& input) {
+  size_t used = 0;
+  if (grammar.chunked()) {
+    if (auto fault = chunks.Feed(input, used, grammar.request().body, limits)) {
+      return Refuse(*std::move(fault));
+    }
+  } else {
+    used = std::min<uint64_t>(input.size(), body_left);
+    grammar.request().body.append(input, 0, used);
+    body_left -= used;
   }
-  SL_CHECK(used >= head_bytes);
   input.erase(0, used);
-  if (grammar.is_done()) return state = State::kDone;
-  state = State::kBody;
-  if (input.size() > limits.header_bytes_max) {  // Of a body, only these lines are left lying.
-    return Refuse({431, absl::StrCat("a chunk line or trailers of more than ",
-                                     limits.header_bytes_max, " bytes")});
-  }
-  return state;
+  const bool is_done = grammar.chunked() ? chunks.is_done() : body_left == 0;
+  return state = is_done ? State::kDone : State::kBody;
 }
 
 HttpParser::HttpParser(const HttpParserLimits& limits) : impl_(std::make_unique<Impl>(limits)) {}
@@ -247,7 +330,7 @@ HttpParser::State HttpParser::Feed(std::string& input) {
     case State::kHead:
       return impl_->FeedHead(input);
     case State::kBody:
-      return input.empty() ? State::kBody : impl_->FeedGrammar(input, 0);
+      return impl_->FeedBody(input);
     case State::kDone:
     case State::kRefused:
       break;

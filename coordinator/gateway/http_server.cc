@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <latch>
 #include <optional>
 #include <span>
 #include <thread>
@@ -24,7 +25,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
 #include "base/clock.h"
 #include "base/instant.h"
@@ -512,14 +512,14 @@ struct HttpServer::Impl {
 };
 
 void HttpServer::Impl::OnEveryWorker(const std::function<void(Worker&)>& action) {
-  absl::BlockingCounter left(static_cast<int>(workers.size()));
+  std::latch left(static_cast<ptrdiff_t>(workers.size()));
   for (const auto& worker : workers) {
     asio::post(*worker->context, [&] {
       action(*worker);
-      left.DecrementCount();
+      left.count_down();
     });
   }
-  left.Wait();
+  left.wait();
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,

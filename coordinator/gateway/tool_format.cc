@@ -95,15 +95,17 @@ std::string ToolCallId(ToolFormat format, uint64_t key, size_t choice, int index
   return id;
 }
 
-Json MessagesWithToolNote(const Json& messages, const ToolWish& tool) {
+Json MessagesWithToolText(const Json& messages, const ToolWish& tool) {
   Json out = Json::array();
-  std::string note = ToolNote(tool);
   size_t next = 0;
-  if (messages[0]["role"] == "system") {
-    note = absl::StrCat(messages[0]["content"].get<std::string>(), "\n\n", note);
-    next = 1;
+  if (tool.mode != ToolMode::kNone) {
+    std::string note = ToolNote(tool);
+    if (messages[0]["role"] == "system") {
+      note = absl::StrCat(messages[0]["content"].get<std::string>(), "\n\n", note);
+      next = 1;
+    }
+    out.push_back({{"role", "system"}, {"content", std::move(note)}});
   }
-  out.push_back({{"role", "system"}, {"content", std::move(note)}});
   bool after_result = false;  // Results that follow each other are one message.
   for (; next < messages.size(); ++next) {
     const Json& message = messages[next];

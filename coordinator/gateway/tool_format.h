@@ -33,8 +33,8 @@ std::string_view ArgumentsKey(ToolFormat format);
 // nine letters or digits. Equal arguments give equal ids.
 std::string ToolCallId(ToolFormat format, uint64_t key, size_t choice, int index);
 
-// For kGeneric: the messages with a note that describes the tools, and calls and their results
-// as text, for a template that shows neither.
-Json MessagesWithToolNote(const Json& messages, const ToolWish& tool);
+// For a template that shows no tools, or no calls: the messages with a note that describes the
+// tools (if any may be called), and with calls and their results as text.
+Json MessagesWithToolText(const Json& messages, const ToolWish& tool);
 
 }  // namespace shardline

@@ -2,21 +2,21 @@
 
 // JSON schema to GBNF: every text of the grammar is JSON that the schema accepts.
 //
-// The other way round holds as far as a grammar can say it: properties come in the schema's order,
-// and without `additionalProperties` an object with `properties` has no others; white space is
-// none, one space, or one line break and up to 20 spaces; numbers have at most 18 digits, and no
-// bound on length or count goes beyond kSchemaCountMax.
+// The other way round holds as far as a grammar can say it. Properties come in the schema's order.
+// Where `additionalProperties` is absent, an object with `properties` has no others. White space
+// and numbers have bounds (json_words.h); no bound on a length or count goes beyond
+// kSchemaCountMax. A schema without `type` is of the types that its keywords are about.
 //
-// Understood: type (and lists of them), nullable, properties, required, additionalProperties,
-// items, prefixItems, minItems, maxItems, enum, const, anyOf, oneOf (where no text can match two),
-// allOf (where it can be merged), $ref into the schema itself, minLength, maxLength, pattern
-// (json_pattern.h), format (date, time, date-time, duration, email, hostname, ipv4, ipv6, uuid),
-// minimum, maximum and their exclusive forms (integral ones, unless the type is integer). Left out
-// on purpose, since they restrict nothing: title, description, default, examples, $schema, $id,
-// $comment, $defs, definitions, deprecated, readOnly, writeOnly, discriminator.
-// Any other keyword is kInvalidRequest naming it and its path, as is what cannot be matched.
+// Understood: type, nullable, properties, required, additionalProperties, items, prefixItems,
+// minItems, maxItems, enum, const, anyOf, oneOf (where no value can match two), allOf (where it can
+// be merged: schema_merge.h), $ref into the schema itself, minLength, maxLength, pattern
+// (json_pattern.h), format (json_format.h), minimum, maximum, exclusiveMinimum, exclusiveMaximum
+// (integral, unless the type is integer). Left alone, since they restrict nothing: title,
+// description, default, examples, $schema, $id, $comment, $defs, definitions, deprecated, readOnly,
+// writeOnly, discriminator. Any other keyword is kInvalidRequest naming it and its path, and so is
+// what no value can match.
 //
-// Pure functions and a builder; any thread. Foreign schemas: depth and size have limits.
+// Foreign schemas: depth, work and size have limits. Any thread.
 
 #include <cstdint>
 #include <string>
@@ -28,20 +28,19 @@
 
 namespace shardline {
 
-inline constexpr int64_t kSchemaCountMax = 16384;
-inline constexpr int kSchemaDepthMax = 64;
+inline constexpr int64_t kSchemaCountMax = 4096;
+inline constexpr int kSchemaDepthMax = 100;
 
-// A whole grammar for a text that is one value of `schema`.
+// A whole grammar, of a text that is one value of `schema`. It compiles.
 absl::StatusOr<std::string> GrammarOfJsonSchema(const nlohmann::ordered_json& schema);
 
-// For any JSON object.
+// Of any JSON object.
 std::string JsonObjectGrammar();
 
-// The same as rules of a larger grammar: the name of a rule that matches a value of `schema`.
-// `$ref` looks inside `schema`. `path` stands before the paths in errors.
+// A rule, in a larger grammar, for a value of `schema`; its name. `$ref` looks inside `schema`.
+// Errors begin with `path`, what the client calls the schema. (For any object or value:
+// JsonObject and JsonValue of json_words.h.)
 absl::StatusOr<std::string> AddJsonSchema(const nlohmann::ordered_json& schema,
                                           std::string_view path, GrammarBuilder* grammar);
-std::string AddJsonObject(GrammarBuilder* grammar);
-std::string AddJsonValue(GrammarBuilder* grammar);
 
 }  // namespace shardline

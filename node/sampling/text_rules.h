@@ -2,9 +2,9 @@
 
 // What a request wants of its own text: a grammar, texts that end it, a least length.
 //
-// TextRules is what was asked for, checked and compiled; any thread. MakeTextRulesPolicy makes of
-// it the policy of one attempt (row_policy.h). All it knows follows from the tokens that were
-// drawn, so an attempt that takes over, told of them, goes on exactly.
+// TextRules is what was asked for, checked and compiled; any thread. The policy made of it is one
+// attempt's (row_policy.h): all it knows follows from the tokens that were drawn, so an attempt
+// that takes over, told of them, goes on exactly.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,23 +25,30 @@ inline constexpr size_t kStopTextBytesMax = 1024;
 
 struct TextRules {
   std::shared_ptr<const Grammar> grammar;  // Null: any text.
-  std::vector<std::string> stop_texts;     // Not empty.
+  std::vector<std::string> stop_texts;     // None is empty.
   uint32_t new_tokens_min = 0;
 
   bool empty() const { return grammar == nullptr && stop_texts.empty() && new_tokens_min == 0; }
 };
 
-// As in head.proto. kInvalidRequest naming the field for a grammar that is none, a trigger without
-// grammar, too many or too long stop texts, or an empty one.
+// In the terms of head.proto.
 struct TextRulesSpec {
   std::string_view grammar;
   std::string_view trigger;
   std::vector<std::string> stop_texts;
   uint32_t new_tokens_min = 0;
 };
-absl::StatusOr<TextRules> MakeTextRules(TextRulesSpec spec);
 
-// `stop_tokens` end the run and are no part of its text. Null if `rules` ask for nothing.
+// kInvalidRequest, naming the field: a grammar that is none, a trigger without one, too many stop
+// texts, too long a one, or an empty one.
+absl::StatusOr<TextRules> CompileTextRules(TextRulesSpec spec);
+
+// Tokens that cannot follow are ruled out:
+//   - what the grammar does not go on with, and stop tokens where it may not be over;
+//   - stop tokens before new_tokens_min others.
+// Finished with the token that completes a stop text, or when the grammar lets nothing follow.
+// Apply fails with kInvalidRequest where the grammar lets nothing follow a text that is not over.
+// `stop_tokens` end the run and are no part of its text. REQUIRES: rules are not empty.
 std::unique_ptr<RowPolicy> MakeTextRulesPolicy(const TextRules& rules,
                                                std::shared_ptr<const TokenTrie> vocabulary,
                                                std::vector<int32_t> stop_tokens);

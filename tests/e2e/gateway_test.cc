@@ -212,6 +212,52 @@ TEST(GatewayTest, ANodeThatDiesMidwayIsAnErrorEventAndAnAbnormalEndWhereNobodyTa
   EXPECT_TRUE(refused.headers.contains("retry-after"));
 }
 
+TEST(GatewayTest, AModelThatLoadsSaysSoUntilItAnswers) {
+  Cluster cluster({.nodes = 2});
+  const int port = PortOf(cluster);
+  EXPECT_EQ(CodeOf(Post(port, kChat, LongChat(1))), "model_not_found");
+  absl::Status loaded;
+  std::thread load([&] { loaded = Load(cluster, 2); });
+  int loading = 0;
+  EXPECT_TRUE(cluster.Until(absl::Seconds(60), [&](Cluster&) {
+    const RawAnswer answer = Post(port, kChat, LongChat(1));
+    if (answer.status == 200) return true;
+    const std::string code = CodeOf(answer);
+    if (code != "model_loading") {
+      EXPECT_EQ(code, "model_not_found") << answer.body;
+      EXPECT_EQ(loading, 0) << answer.body;
+      return false;
+    }
+    ++loading;
+    EXPECT_EQ(answer.status, 503);
+    EXPECT_TRUE(answer.headers.contains("retry-after"));
+    EXPECT_EQ(JsonOf(answer)["loading"]["model"], "smollm2") << answer.body;
+    return false;
+  }));
+  load.join();
+  ASSERT_THAT(loaded, IsOk());
+  EXPECT_GT(loading, 0);
+}
+
+TEST(GatewayTest, AFullQueueIsTooManyRequestsAndSaysWhenToComeBack) {
+  Cluster cluster({.nodes = 1, .coordinator_arguments = {"--requests-max", "1", "--queue", "0"}});
+  ASSERT_THAT(Load(cluster, 1), IsOk());
+  const int port = PortOf(cluster);
+  bool asked = false;
+  const StreamAnswer running = Stream(port, kChat, LongChat(60), {}, [&](const StreamAnswer& s) {
+    if (s.events.size() > 2 && !std::exchange(asked, true)) {
+      const RawAnswer refused = Post(port, kChat, LongChat(1));
+      EXPECT_EQ(refused.status, 429) << refused.body;
+      EXPECT_EQ(CodeOf(refused), "queue_full");
+      int seconds = 0;
+      EXPECT_TRUE(absl::SimpleAtoi(refused.headers.at("retry-after"), &seconds));
+      EXPECT_TRUE(seconds >= 1 && seconds <= 60) << seconds;
+    }
+    return true;
+  });
+  EXPECT_TRUE(asked && running.done);
+}
+
 // What a client is doing when it leaves.
 struct Leaving {
   const char* name;

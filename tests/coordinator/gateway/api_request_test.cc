@@ -225,7 +225,7 @@ TEST(ApiRequest, ACompletionTakesAllFourShapesOfPrompt) {
   ApiCall call = Taken(Completion(R"("prompt":"a")"));
   ASSERT_EQ(call.prompts.size(), 1u);
   EXPECT_EQ(text(call, 0), "a");
-  EXPECT_EQ(call.new_tokens_max, 16u);  // As OpenAI has it.
+  EXPECT_EQ(call.new_tokens_max, std::nullopt);
   call = Taken(Completion(R"("prompt":["a","b"],"n":2)"));
   ASSERT_EQ(call.prompts.size(), 2u);
   EXPECT_EQ(text(call, 1), "b");

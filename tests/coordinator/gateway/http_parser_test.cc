@@ -91,7 +91,7 @@ TEST(HttpParserTest, TheFormMeantForProxiesNamesAPath) {
 }
 
 TEST(HttpParserTest, WhatIsNotHttpIsRefused) {
-  const std::string nul("GET / HTTP/1.1\r\nHost: h\r\nA: x\0y\r\n\r\n", 37);
+  const std::string nul = std::string("GET / HTTP/1.1\r\nHost: h\r\nA: x") + '\0' + "y\r\n\r\n";
   const std::vector<std::string> faults = {
       nul,
       "GET / HTTP/1.1\nHost: h\n\n",
@@ -105,6 +105,7 @@ TEST(HttpParserTest, WhatIsNotHttpIsRefused) {
       "GET  / HTTP/1.1\r\nHost: h\r\n\r\n",
       "GET / FTP/1.1\r\nHost: h\r\n\r\n",
       "GET /\r\nHost: h\r\n\r\n",
+      "GET / h\r\n\r\n",
       "G@T / HTTP/1.1\r\nHost: h\r\n\r\n",
       "GET nowhere HTTP/1.1\r\nHost: h\r\n\r\n",
       "CONNECT h:1 HTTP/1.1\r\nHost: h\r\n\r\n",
@@ -131,8 +132,11 @@ TEST(HttpParserTest, ABodyHasOneLengthOnly) {
   EXPECT_EQ(StatusOf(post("Transfer-Encoding: gzip\r\n", "abc")), 400);
   EXPECT_EQ(StatusOf(post("Transfer-Encoding: gzip, chunked\r\n", "0\r\n\r\n")), 400);
   EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "zz\r\nabc\r\n")), 400);
+  EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "3\nabc\r\n")), 400);
+  EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "3,\r\nabc\r\n")), 400);
+  EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "3;\"\r\nabc\r\n0\r\n\r\n")), 0);
   EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "3\r\nabcd\r\n0\r\n\r\n")), 400);
-  EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n")), 400);
+  EXPECT_EQ(StatusOf(post("Transfer-Encoding: chunked\r\n", "fffffffffffffffff\r\n")), 413);
   EXPECT_EQ(StatusOf("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"), 400);
 }
 

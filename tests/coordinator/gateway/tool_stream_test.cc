@@ -164,7 +164,7 @@ TEST(ToolFormat, AModelWithoutToolsIsToldInANoteAndSeesCallsAsText) {
       {"role":"tool","tool_call_id":"1","content":"one"},
       {"role":"tool","tool_call_id":"2","content":"two"},
       {"role":"assistant","content":"done"}])");
-  const Json out = MessagesWithToolNote(messages, wish);
+  const Json out = MessagesWithToolText(messages, wish);
   ASSERT_EQ(out.size(), 5u);
   EXPECT_EQ(out[0]["role"], "system");
   EXPECT_THAT(out[0]["content"].get<std::string>(), ::testing::StartsWith("Be brief.\n\n"));
