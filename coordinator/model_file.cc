@@ -50,6 +50,12 @@ absl::StatusOr<ModelManifest> ManifestOf(const GgufFile& file, const ManifestCac
   return manifest;
 }
 
+// Empty when there is none, or it is no text: generating from a prompt needs no template.
+std::string TextOf(const GgufMetadata& metadata, std::string_view key) {
+  const absl::StatusOr<std::string_view> text = metadata.GetString(key);
+  return text.ok() ? std::string(*text) : std::string();
+}
+
 }  // namespace
 
 std::string ModelNameOf(const std::string& path) {
@@ -74,6 +80,9 @@ absl::StatusOr<std::shared_ptr<const ModelFile>> ReadModelFile(const std::string
   for (int32_t id = 0; id < file->tokenizer->vocab_size(); ++id) {
     if (file->tokenizer->IsEndOfGeneration(id)) file->end_tokens.push_back(id);
   }
+
+  file->chat_template = TextOf(gguf.metadata(), "tokenizer.chat_template");
+  file->tool_template = TextOf(gguf.metadata(), "tokenizer.chat_template.tool_use");
 
   std::map<absl::string_view, int64_t> bytes_of_type;
   for (const GgufTensor& tensor : gguf.tensors()) {

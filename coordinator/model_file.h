@@ -30,6 +30,8 @@ struct ModelFile {
   uint64_t bytes = 0;        // Of all tensors.
   std::unique_ptr<const Tokenizer> tokenizer;
   std::vector<int32_t> end_tokens;  // Ids that end a generation.
+  std::string chat_template;        // Jinja, as the file has it; empty: none.
+  std::string tool_template;        // In its place when tools are given; empty: none.
 };
 
 // Where digests are kept from one start to the next, so that a file is read whole only once.
