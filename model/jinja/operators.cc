@@ -442,11 +442,11 @@ absl::StatusOr<Value> SliceOf(Meter& meter, const Value& value, const Value& sta
   if (value.Is(Kind::kUndefined)) return Fault({value.why_undefined()});
   const bool is_text = value.Is(Kind::kText);
   if (!is_text && !(value.Is(Kind::kSequence) && value.sequence().is_indexable())) {
-    return Value::Undefined(Join({TypeName(value), " has no slices"}));
+    return Fault({TypeName(value), " has no slices"});
   }
   for (const Value* bound : {&start, &stop, &step}) {
     if (!bound->Is(Kind::kNone) && !bound->IsInteger()) {
-      return Value::Undefined(Join({"a slice takes integers, not ", TypeName(*bound)}));
+      return Fault({"a slice takes integers, not ", TypeName(*bound)});
     }
   }
   SL_ASSIGN_OR_RETURN(const int64_t length, LengthOf(value));

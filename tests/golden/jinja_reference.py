@@ -1,5 +1,6 @@
 """Jinja as model libraries run it on chat templates: the reference of model/jinja."""
 import datetime
+import functools
 import json
 
 import jinja2
@@ -44,10 +45,15 @@ def environment():
     return env
 
 
+@functools.lru_cache(maxsize=16)
+def compiled(source):
+    return environment().from_string(source)
+
+
 def render(source, variables):
     """(text, None) or (None, what went wrong)."""
     try:
-        text = environment().from_string(source).render(**variables)
+        text = compiled(source).render(**variables)
         text.encode("utf-8")
         return text, None
     except Exception as error:  # Whatever a template does, it is an answer to record.

@@ -52,7 +52,7 @@ WRITTEN = [
     "{{ loop }}{% for x in [1, 2] %}{% for y in 'ab' %}{{ loop.index }}{% endfor %}{{ loop.revindex }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.cycle('p', 'q') }}{% endfor %}",
     "{% for a, (b, c) in [(1, (2, 3))] %}{{ a }}{{ b }}{{ c }}{% endfor %}", "{{ 'x' if false }}|{{ 'x' if n else 'y' }}", "{{ not n }} {{ n and 0 }} {{ 0 or 'q' }} {{ -n }} {{ +n }}",
     "{{ 'a' 'b' }} {{ 1_000 }} {{ 0x1F }} {{ 1 if n is defined and n }} {{ [1, 2, 3] | batch(2) | list }}", "{% if n %}", "{{ n", "{% nosuch %}", "{{ 1 + }}", "{% endif %}", "{{ a b }}",
-    "{% for %}{% endfor %}", "{{ (1, 2 }}", "{% block x %}{% endblock %}", "{% include 'x' %}", "{{ 'open }}", "{# open", "{{ messages[0]['role'] }}{{ messages[0].nope }}{{ messages | length }}",
+    "{% for %}{% endfor %}", "{{ (1, 2 }}", "{% include 'x' %}", "{{ 'open }}", "{# open", "{{ messages[0]['role'] }}{{ messages[0].nope }}{{ messages | length }}",
 ]
 
 STRINGS = ["''", "'a'", "'Abc def'", "'  x y '", "'é日👩\\n'", "'a,b,,c'", "'<b>'", "'1.5'", "'42'", "'%s-%d'", "\"it's\"", "s", "t",

@@ -19,8 +19,8 @@ from jinja_reference import NOW_SECONDS, render
 from jinja_snippets import VARIABLES, WRITTEN, snippets
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "jinja")
-CONVERSATION_COUNT = 150
-SNIPPET_COUNT = 700
+CONVERSATION_COUNT = 100
+SNIPPET_COUNT = 600
 # One template a family, two where versions differ much.
 TEMPLATES = """
 Apertus-8B-Instruct Bielik-11B-v3.0-Instruct ByteDance-Seed-OSS Cohere2MoE
@@ -33,7 +33,6 @@ ibm-granite-granite-4.0 meetkai-functionary-medium-v3.2 meta-llama-Llama-3.1-8B-
 meta-llama-Llama-3.2-3B-Instruct microsoft-Phi-3.5-mini-instruct
 mistralai-Ministral-3-14B-Reasoning-2512 mistralai-Mistral-Nemo-Instruct-2407
 openai-gpt-oss-120b tencent-Hy3 unsloth-mistral-Devstral-Small-2507 upstage-Solar-Open-100B
-NousResearch-Hermes-3-Llama-3.1-8B-tool_use
 """.split()
 
 
