@@ -51,12 +51,6 @@ absl::StatusOr<ModelManifest> ManifestOf(const GgufFile& file, const ManifestCac
   return manifest;
 }
 
-<<<<<<< HEAD
-// Empty when there is none, or it is no text: generating from a prompt needs no template.
-std::string TextOf(const GgufMetadata& metadata, std::string_view key) {
-  const absl::StatusOr<std::string_view> text = metadata.GetString(key);
-  return text.ok() ? std::string(*text) : std::string();
-=======
 std::string TokenText(const Tokenizer& tokenizer, std::optional<int32_t> id) {
   return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : "";
 }
@@ -78,7 +72,6 @@ void ReadChatTemplate(const GgufFile& gguf, ModelFile* file) {
   } else {
     file->why_no_chat_template = std::string(chat_template.status().message());
   }
->>>>>>> jinja
 }
 
 }  // namespace
@@ -106,9 +99,6 @@ absl::StatusOr<std::shared_ptr<const ModelFile>> ReadModelFile(const std::string
     if (file->tokenizer->IsEndOfGeneration(id)) file->end_tokens.push_back(id);
   }
   ReadChatTemplate(gguf, file.get());
-
-  file->chat_template = TextOf(gguf.metadata(), "tokenizer.chat_template");
-  file->tool_template = TextOf(gguf.metadata(), "tokenizer.chat_template.tool_use");
 
   std::map<absl::string_view, int64_t> bytes_of_type;
   for (const GgufTensor& tensor : gguf.tensors()) {
