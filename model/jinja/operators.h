@@ -30,8 +30,8 @@ absl::StatusOr<Value> ItemsOf(Meter& meter, const Value& value);
 // len(); fails on what has none.
 absl::StatusOr<int64_t> LengthOf(const Value& value);
 
-// value[key]: undefined where there is nothing. value[start:stop:step], with None for what is left
-// out: fails on what has no slices.
+// value[key], and value[start:stop:step] with None for what is left out: undefined where there is
+// nothing, or where the type has no such thing.
 absl::StatusOr<Value> ItemOf(Meter& meter, const Value& value, const Value& key);
 absl::StatusOr<Value> SliceOf(Meter& meter, const Value& value, const Value& start,
                               const Value& stop, const Value& step);
