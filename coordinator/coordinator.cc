@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
-#include "coordinator/client_stream.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/transport/node_conversion.h"
 #include "proto/wire/failure_conversion.h"
@@ -40,23 +39,6 @@ PreparedRequest ProbeRequest(std::shared_ptr<const ModelFile> file) {
   out.budget = kProbeBudget;
   out.file = std::move(file);
   return out;
-}
-
-v1::SessionSummary ToProto(const SessionSummary& session) {
-  v1::SessionSummary summary;
-  if (session.key.has_value()) {
-    summary.set_session(session.key->session.value());
-    summary.set_epoch(session.key->epoch.value());
-  }
-  summary.set_model(session.model);
-  summary.set_phase(std::string(session.phase));
-  summary.set_prompt_tokens(session.prompt_tokens);
-  summary.set_tokens(session.tokens);
-  summary.set_attempts(session.attempts);
-  summary.set_age_ms(absl::ToInt64Milliseconds(session.age));
-  summary.set_budget_ms(absl::ToInt64Milliseconds(session.budget));
-  for (const RouteStage& stage : session.route) *summary.add_route() = ToProto(stage);
-  return summary;
 }
 
 // Waits for the end of a probe.
@@ -118,6 +100,9 @@ absl::StatusOr<std::unique_ptr<Coordinator>> Coordinator::Start(const Coordinato
                                   {"term", term},
                                   {"store", path},
                                   {"attempts_fenced", fenced}});
+  coordinator->events_.Add({.kind = "coordinator_started",
+                            .text = absl::StrCat("the coordinator ", std::string(kVersion),
+                                                 " began term ", term.value())});
   return coordinator;
 }
 
@@ -128,6 +113,7 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
       clock_(clock),
       term_(term),
       lock_(std::move(lock)),
+      events_(term),
       loop_(kLoopTasksMax),
       store_(std::move(store), &loop_),
       join_(this),
@@ -145,6 +131,10 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
                                 uint64_t affinity) { return FindRoute(model, avoid, affinity); },
            .suspect_link = [this](const NodeId& from,
                                   const NodeId& to) { models_.OnLinkSuspected(from, to); },
+           .restarted =
+               [this](const AttemptKey& to, const absl::Status& reason) {
+                 restarts_.push_back({to, reason});
+               },
            .prefix_cache = options.prefix_cache},
           {.admission = {.sessions_max = options.requests_max, .waiting_max = options.queue},
            .route_retry = options.route_retry}),
@@ -173,7 +163,8 @@ Coordinator::Coordinator(const CoordinatorOptions& options, const Clock* clock, 
            // Who waits for a route asks again at once, not with its next try.
            .routes_changed = [this](const std::string&) { sessions_.OnRoutesChanged(); },
            .cancel_sessions = [this](const std::string& model) { sessions_.CancelModel(model); },
-           .is_closed = [this](const NodeId& node) { return drains_.IsClosed(node); }},
+           .is_closed = [this](const NodeId& node) { return drains_.IsClosed(node); },
+           .events = &events_},
           {.replan_after = options.replan_after}),
       ledger_(&store_, term, floor, clock->Now(), {}) {
   loop_.SetAfterEach([this] { Pump(); });
@@ -190,6 +181,7 @@ absl::Status Coordinator::Serve() {
                         MetricsServer::Start(options_.metrics_listen, [this] { return Scrape(); }));
     LogInfo("metrics", {{"listen", options_.metrics_listen}, {"port", metrics_->port()}});
   }
+  if (!options_.http.empty()) SL_RETURN_IF_ERROR(ServeHttp());
   timer_ = std::make_unique<WakeTimer>(clock_, [this] {
     loop_.Post([this] {
       membership_.OnTick(clock_->Now());
@@ -204,6 +196,7 @@ absl::Status Coordinator::Serve() {
 
 void Coordinator::Shutdown() {
   if (std::exchange(stopped_, true)) return;
+  if (gateway_ != nullptr) gateway_->Drain();
   loop_.Post([this] { stopping_ = true; });
   if (server_ != nullptr) {
     absl::MutexLock lock(&idle_mu_);
@@ -218,6 +211,7 @@ void Coordinator::Shutdown() {
     absl::MutexLock lock(&idle_mu_);
     idle_mu_.AwaitWithTimeout(absl::Condition(&idle_), kEndingLimit);
   }
+  StopHttp(kServerDrain);
   if (server_ != nullptr) server_->Shutdown(kServerDrain);
   metrics_.reset();
   nodes_.Shutdown();
@@ -270,133 +264,11 @@ void Coordinator::TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& me
   }
 }
 
-void Coordinator::OnGenerate(RequestId request, v1::GenerateRequest message) {
-  // Tokenizing takes time in proportion to the prompt: here, not on the loop. A model that is not
-  // in service is left to the loop to explain.
-  const std::optional<ModelLoads::Served> served = models_.Find(message.model());
-  std::optional<absl::StatusOr<PreparedRequest>> prepared;
-  if (served.has_value()) {
-    prepared = PrepareRequest(message, served->file, served->context_tokens_max);
-  }
-  const bool posted = loop_.TryPost(
-      [this, request, message = std::move(message), prepared = std::move(prepared)]() mutable {
-        StartGenerate(request, message, std::move(prepared));
-      });
-  if (!posted) inference_.End(request, Busy());
-}
-
-void Coordinator::StartGenerate(RequestId request, const v1::GenerateRequest& message,
-                                std::optional<absl::StatusOr<PreparedRequest>> prepared) {
-  if (stopping_) return inference_.End(request, Busy());
-  if (const absl::Status serving = Serving(); !serving.ok()) {
-    return inference_.End(request, serving);
-  }
-  std::string model = message.model();
-  if (!prepared.has_value()) {
-    // There is no such model; or no name was given, and of several models one may be ready.
-    const absl::StatusOr<Route> route = FindRoute(model, {});
-    if (!route.ok()) return inference_.End(request, route.status());
-    model = route->model;
-    const std::optional<ModelLoads::Served> served = models_.Find(model);
-    if (!served.has_value()) return inference_.End(request, Busy());
-    prepared = PrepareRequest(message, served->file, served->context_tokens_max);
-  }
-  if (!prepared->ok()) return inference_.End(request, prepared->status());
-  const absl::StatusOr<SessionIdentity> identity = IdentityOf(message, **prepared);
-  if (!identity.ok()) return inference_.End(request, identity.status());
-  const auto& held = message.reattach().tokens_held();
-  const std::vector<int32_t> tokens_held(held.begin(), held.end());
-  auto stream = std::make_unique<ClientStream>(&inference_, request, (*prepared)->file,
-                                               static_cast<uint32_t>((*prepared)->prompt.size()),
-                                               tokens_held);
-  sessions_.RunWithFailover({.call = request,
-                             .model = std::move(model),
-                             .prepared = **std::move(prepared),
-                             .identity = *identity,
-                             .tokens_held = tokens_held},
-                            std::move(stream));
-}
-
-void Coordinator::OnClientGone(RequestId request) {
-  loop_.Post([this, request] { sessions_.Cancel(request); });
-}
-
-absl::StatusOr<v1::TokenizeReply> Coordinator::OnTokenize(const v1::TokenizeRequest& request) {
-  const std::optional<ModelLoads::Served> served = models_.Find(request.model());
-  if (!served.has_value()) {
-    return absl::NotFoundError(absl::StrCat("no model ", request.model(), " is in service"));
-  }
-  SL_ASSIGN_OR_RETURN(
-      const std::vector<int32_t> ids,
-      served->file->tokenizer->Encode(
-          request.text(), {.add_special = true, .parse_special = request.parse_special()}));
-  v1::TokenizeReply reply;
-  reply.mutable_ids()->Assign(ids.begin(), ids.end());
-  return reply;
-}
-
-void Coordinator::WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) {
-  // Shared with the refusal: a strand that refuses drops the task.
-  auto shared = std::make_shared<decltype(use)>(std::move(use));
-  const bool posted = loop_.TryPost([this, shared] { (*shared)(View()); });
-  if (!posted) (*shared)(Busy());
-}
-
-void Coordinator::OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) {
-  const bool posted = loop_.TryPost([this, stream, request = std::move(request)] {
-    if (stopping_) return admin_.End(stream, Busy());
-    models_.Load(stream, request);
-  });
-  if (!posted) admin_.End(stream, Busy());
-}
-
-void Coordinator::OnUnloadModel(const std::string& name,
-                                absl::AnyInvocable<void(absl::Status)> done) {
-  auto shared = std::make_shared<decltype(done)>(std::move(done));
-  const bool posted = loop_.TryPost([this, name, shared] {
-    models_.Unload(name, [shared](absl::Status status) { (*shared)(status); });
-  });
-  if (!posted) (*shared)(Busy());
-}
-
-void Coordinator::OnListSessions(
-    absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) {
-  auto shared = std::make_shared<decltype(done)>(std::move(done));
-  const bool posted = loop_.TryPost([this, shared] {
-    v1::SessionList list;
-    for (const SessionSummary& session : sessions_.List()) *list.add_sessions() = ToProto(session);
-    (*shared)(std::move(list));
-  });
-  if (!posted) (*shared)(Busy());
-}
-
-void Coordinator::OnCancelSession(
-    SessionId session, const std::string& reason,
-    absl::AnyInvocable<void(const absl::StatusOr<v1::CancelSessionReply>&)> done) {
-  auto shared = std::make_shared<decltype(done)>(std::move(done));
-  const bool posted = loop_.TryPost([this, session, reason, shared] {
-    sessions_.CancelSession(session, reason,
-                            [shared](absl::StatusOr<SessionDriver::Standing> standing) {
-                              if (!standing.ok()) return (*shared)(standing.status());
-                              v1::CancelSessionReply reply;
-                              reply.set_outcome(std::string(SessionOutcomeName(standing->outcome)));
-                              reply.set_epoch(standing->key.epoch.value());
-                              (*shared)(std::move(reply));
-                            });
-  });
-  if (!posted) (*shared)(Busy());
-}
-
-void Coordinator::WithStore(absl::AnyInvocable<void(const absl::StatusOr<Store*>&)> use) {
-  auto shared = std::make_shared<decltype(use)>(std::move(use));
-  const bool posted = store_.Post([shared](Store& store) { (*shared)(&store); });
-  if (!posted) (*shared)(Busy());
-}
-
 // After every event: carry out what the cores decided until nothing is left, then set the timer.
 void Coordinator::Pump() {
   while (CarryOutMembership() || CarryOutDrains() || sessions_.CarryOut() || models_.CarryOut()) {
   }
+  TellRestarts();
   const bool ready = models_.AnyReady() && !stopping_ && Serving().ok();
   if (ready != ready_told_ && server_ != nullptr) {
     server_->SetReady(ready);
@@ -428,6 +300,11 @@ bool Coordinator::CarryOutMembership() {
   for (const MembershipActions::PeerSilent& action : actions.silent) {
     LogWarning("a node does not hear its neighbour",
                {{"node", action.from.node}, {"neighbour", action.to.node}});
+    events_.Add({.level = EventLevel::kWarning,
+                 .kind = "link_silent",
+                 .text = absl::StrCat(action.from.node.value(), " does not hear its neighbour ",
+                                      action.to.node.value()),
+                 .node = action.from.node.value()});
     // Either end may be the sender of the link between them.
     models_.OnLinkSuspected(action.from.node, action.to.node);
     models_.OnLinkSuspected(action.to.node, action.from.node);
@@ -455,6 +332,12 @@ void Coordinator::Reply(const MembershipActions::Reply& action) {
 void Coordinator::OnLedgerOutOfDate(const MembershipActions::LedgerOutOfDate& action) {
   LogError("the ledger is out of date; nothing is served any more",
            {{"node", action.node}, {"term_seen", action.term_seen}, {"term", term_}});
+  events_.Add({.level = EventLevel::kError,
+               .kind = "ledger_out_of_date",
+               .text = absl::StrCat("the ledger is out of date: ", action.node.value(),
+                                    " has obeyed term ", action.term_seen.value(), ", ours is ",
+                                    term_.value(), "; nothing is served any more"),
+               .node = action.node.value()});
 }
 
 absl::Status Coordinator::Serving() const {
@@ -468,6 +351,10 @@ void Coordinator::Lose(const MembershipActions::Lost& action) {
                            {"incarnation", action.incarnation},
                            {"kind", FailureKindName(action.kind)},
                            {"reason", action.reason}});
+  events_.Add({.level = EventLevel::kWarning,
+               .kind = "node_lost",
+               .text = absl::StrCat(action.node.value(), " is lost: ", action.reason),
+               .node = action.node.value()});
   drains_.OnNodeLost(action.node);
   models_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
   sessions_.OnNodeLost(action.node, action.incarnation, action.kind, action.reason);
@@ -500,6 +387,10 @@ void Coordinator::Welcome(const MembershipActions::Welcome& action) {
                           {"address", view->address},
                           {"device", view->capacity.device},
                           {"reconnect", action.reconnect}});
+  events_.Add({.kind = "node_joined",
+               .text = absl::StrCat(action.node.value(), action.reconnect ? " is back" : " joined",
+                                    " from ", view->address, ", ", view->capacity.device),
+               .node = action.node.value()});
   auto old = stream_of_node_.find(action.node);
   if (old != stream_of_node_.end()) node_of_stream_.erase(old->second);
   stream_of_node_[action.node] = action.stream;
@@ -534,25 +425,6 @@ void Coordinator::Refuse(JoinStreamId stream, const absl::Status& status) {
   *message.mutable_refusal() = ToProto(status);
   join_.Send(stream, std::move(message));
   join_.End(stream, status);
-}
-
-ClusterView Coordinator::View() {
-  ClusterView view{.term = term_,
-                   .nodes = membership_.List(clock_->Now()),
-                   .models = models_.List(),
-                   .problems = models_.Problems(),
-                   .sessions_running = static_cast<uint32_t>(sessions_.running_count()),
-                   .duties = Duties()};
-  for (std::string& problem : membership_.Problems(clock_->Now())) {
-    view.problems.push_back(std::move(problem));
-  }
-  if (view.nodes.empty()) {
-    view.problems.push_back("no node has joined; start shardline-node on each machine");
-  }
-  if (view.models.empty() && view.problems.empty()) {
-    view.problems.push_back("no model is loaded; shardctl model load PATH");
-  }
-  return view;
 }
 
 }  // namespace shardline

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -24,10 +25,16 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/data_dir_lock.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/gateway/gateway.h"
+#include "coordinator/gateway/http_server.h"
+
+#include "coordinator/gateway/admin_http.h"
+#include "coordinator/gateway/event_log.h"
 #include "coordinator/ledger_keeper.h"
 #include "coordinator/membership/drain_core.h"
 #include "coordinator/membership/membership_core.h"
 #include "coordinator/model_loads.h"
+#include "coordinator/served_models.h"
 #include "coordinator/session_driver.h"
 #include "coordinator/store_thread.h"
 #include "coordinator/transport/coordinator_server.h"
@@ -51,6 +58,9 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   // Of /metrics; 0 when it is off.
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
 
+  // Of the HTTP API; 0 when it is off.
+  int http_port() const { return http_ == nullptr ? 0 : http_->port(); }
+
   // Takes no more requests, waits for those that run, ends what is left with a reason, tells the
   // nodes, and stops; bounded by `options.drain` and a little. Once is enough.
   void Shutdown() ABSL_LOCKS_EXCLUDED(idle_mu_);
@@ -68,9 +78,13 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   absl::StatusOr<v1::TokenizeReply> OnTokenize(const v1::TokenizeRequest& request) override;
   void WithView(absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)> use) override;
   void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) override;
+  void OnBeginLoad(v1::LoadModelRequest request,
+                   absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) override;
   void OnUnloadModel(const std::string& name, absl::AnyInvocable<void(absl::Status)> done) override;
+  void OnPreviewModel(const v1::PreviewModelRequest& request, PreviewReply done) override;
   void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) override;
   void OnDrainNode(const v1::DrainNodeRequest& request, NodeReply done) override;
+  void OnRemoveNode(const NodeId& node, NodeReply done) override;
   void OnListSessions(
       absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override;
   void OnCancelSession(
@@ -80,11 +94,20 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
 
   // On the loop.
   absl::Status Serve();
+  // The HTTP API: coordinator_http.cc.
+  absl::Status ServeHttp();
+  void StopHttp(absl::Duration limit);
   void TakeNodeMessage(JoinStreamId stream, const v1::NodeMessage& message);
   void StartGenerate(RequestId request, const v1::GenerateRequest& message,
                      std::optional<absl::StatusOr<PreparedRequest>> prepared);
   void Pump();
   bool CarryOutMembership();
+
+  // Where the events of a call go. Any thread.
+  ClientSink* SinkOf(RequestId request);
+
+  // In one line, however many there were: a node that dies takes hundreds along.
+  void TellRestarts();
 
   // What a call gets that the loop does not take.
   static absl::Status Busy();
@@ -121,6 +144,7 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   const DataDirLock lock_;
 
   // In the order in which they may use what stands above them.
+  EventLog events_;
   EventLoop loop_;
   StoreThread store_;
   JoinService join_;
@@ -139,7 +163,8 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   std::map<NodeId, std::vector<NodeReply>> drain_waiters_;    // While the node drains.
   absl::flat_hash_map<NodeId, CapabilityKey> keys_;           // Of live incarnations.
   absl::flat_hash_map<JoinStreamId, std::optional<ShardReport>>
-      holds_;  // Of hellos not yet welcomed.
+      holds_;                                                  // Of hellos not yet welcomed.
+  std::vector<std::pair<AttemptKey, absl::Status>> restarts_;  // Not yet told to `events_`.
   bool ready_told_ = false;
   bool stopping_ = false;       // No more requests are taken.
   bool shutting_down_ = false;  // And those that ran are being ended.
@@ -149,6 +174,12 @@ class Coordinator final : private NodeStreamEvents, private ClientEvents, privat
   bool idle_ ABSL_GUARDED_BY(idle_mu_) = false;   // Shutting down, and nothing is kept any more.
 
   std::unique_ptr<CoordinatorServer> server_;
+  RequestLog requests_;
+  std::unique_ptr<ApiKeyFile> api_keys_;  // With the HTTP API, if there are keys:
+  std::unique_ptr<ServedModels> served_;  // and with it in any case.
+  std::unique_ptr<AdminHttp> admin_http_;
+  std::unique_ptr<Gateway> gateway_;
+  std::unique_ptr<HttpServer> http_;
   std::unique_ptr<WakeTimer> timer_;
   std::unique_ptr<MetricsServer> metrics_;  // When asked for.
   bool stopped_ = false;                    // Shutdown is for one thread.

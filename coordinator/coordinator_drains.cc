@@ -59,12 +59,26 @@ bool Coordinator::CarryOutDrains() {
   const DrainActions actions = drains_.TakeActions();
   if (actions.empty()) return false;
   for (const NodeId& node : actions.changed) {
-    LogInfo("duty of a node", {{"node", node}, {"duty", NodeDutyName(drains_.DutyOf(node))}});
-    if (drains_.DutyOf(node) != NodeDuty::kDraining) AnswerDrainWaiters(node);
+    const NodeDuty duty = drains_.DutyOf(node);
+    LogInfo("duty of a node", {{"node", node}, {"duty", NodeDutyName(duty)}});
+    const std::optional<NodeView> view = membership_.Find(node, clock_->Now());
+    if (view.has_value() && view->live) {  // Else its loss says more.
+      events_.Add({.kind = duty == NodeDuty::kServing
+                               ? "node_uncordoned"
+                               : absl::StrCat("node_", std::string(NodeDutyName(duty))),
+                   .text = absl::StrCat(node.value(), " is ", std::string(NodeDutyName(duty))),
+                   .node = node.value()});
+    }
+    if (duty != NodeDuty::kDraining) AnswerDrainWaiters(node);
   }
   for (const DrainActions::Move& action : actions.move) {
     LogInfo("sessions move away",
             {{"node", action.node}, {"sessions", sessions_.CountThrough(action.node)}});
+    events_.Add(
+        {.kind = "sessions_moved",
+         .text = absl::StrCat(sessions_.CountThrough(action.node), " sessions move away from ",
+                              action.node.value(), ": ", action.reason),
+         .node = action.node.value()});
     sessions_.OnNodeDrained(action.node, action.reason);
   }
   sessions_.OnRoutesChanged();
@@ -152,6 +166,23 @@ void Coordinator::OnDrainNode(const v1::DrainNodeRequest& request, NodeReply don
     } else {
       (*shared)(SummaryOf(node));
     }
+  });
+  if (!posted) (*shared)(Busy());
+}
+
+void Coordinator::OnRemoveNode(const NodeId& node, NodeReply done) {
+  auto shared = std::make_shared<NodeReply>(std::move(done));
+  const bool posted = loop_.TryPost([this, node, shared] {
+    const absl::StatusOr<v1::NodeSummary> listed = SummaryOf(node);
+    if (!listed.ok()) return (*shared)(listed);
+    const absl::Status removed = membership_.Remove(node);
+    if (!removed.ok()) return (*shared)(removed);
+    LogInfo("node removed", {{"node", node}});
+    events_.Add({.kind = "node_removed",
+                 .text = absl::StrCat(node.value(),
+                                      " was taken off the list; it was lost: ", listed->reason()),
+                 .node = node.value()});
+    (*shared)(listed);
   });
   if (!posted) (*shared)(Busy());
 }

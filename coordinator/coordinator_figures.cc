@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/gateway/gateway_metrics.h"
 
 namespace shardline {
 namespace {
@@ -86,17 +87,25 @@ CoordinatorFigures Coordinator::Figures() {
 absl::StatusOr<std::vector<MetricFamily>> Coordinator::Scrape() {
   struct Answer {
     CoordinatorFigures figures;
+    GatewayFigures gateway;
+    HttpFigures http;
     absl::Notification given;
   };
   auto answer = std::make_shared<Answer>();
   const bool posted = loop_.TryPost([this, answer] {
     answer->figures = Figures();
+    if (gateway_ != nullptr) answer->gateway = gateway_->figures();
+    if (http_ != nullptr) answer->http = http_->figures();
     answer->given.Notify();
   });
   if (!posted || !answer->given.WaitForNotificationWithTimeout(kLoopAnswers)) {
     return MakeFailure(FailureKind::kOverloaded, "the loop does not answer");
   }
-  return CoordinatorMetrics(answer->figures);
+  std::vector<MetricFamily> families = CoordinatorMetrics(answer->figures);
+  for (MetricFamily& family : GatewayMetrics(answer->gateway, answer->http)) {
+    families.push_back(std::move(family));
+  }
+  return families;
 }
 
 }  // namespace shardline

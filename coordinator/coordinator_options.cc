@@ -13,6 +13,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
 #include "base/version.h"
 
 namespace shardline {
@@ -68,6 +69,8 @@ struct Texted {
   std::string lease = "1400ms";
   std::string replan_after = "1s";
   std::string drain = "2s";
+  std::string http_ping = "10s";
+  std::string http_return = "5s";
   std::string prefix_cache = "on";
   std::string log_level = "info";
   std::string log_format = "text";
@@ -79,6 +82,29 @@ absl::Status ReadDuration(const std::string& text, const char* flag, absl::Durat
       absl::StrCat("--", flag, ": \"", text, "\" is no duration; write 250ms, 1.5s or 2m"));
 }
 
+absl::Status CheckAddress(const char* flag, const std::string& address) {
+  if (address.find(':') != std::string::npos) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": \"", address, "\" is not host:port"));
+}
+
+absl::Status CheckHttp(const CoordinatorOptions& options) {
+  SL_RETURN_IF_ERROR(CheckAddress("http", options.http));
+  if (options.tls_certificate.empty() != options.tls_key.empty()) {
+    return absl::InvalidArgumentError("--tls-cert and --tls-key go together");
+  }
+  if (options.http_connections < 1) {
+    return absl::InvalidArgumentError("--http-connections must be at least 1");
+  }
+  if (options.http_ping < absl::ZeroDuration() || options.http_ping > absl::Hours(1)) {
+    return absl::InvalidArgumentError("--http-ping must be from 0 to 1h");
+  }
+  if (options.http_return < absl::ZeroDuration() || options.http_return > absl::Minutes(10)) {
+    return absl::InvalidArgumentError("--http-return must be from 0 to 10m");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
   absl::Status status = ReadDuration(texted.heartbeat, "heartbeat", &options->heartbeat);
   if (status.ok()) status = ReadDuration(texted.lease, "lease", &options->lease);
@@ -86,6 +112,8 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
     status = ReadDuration(texted.replan_after, "replan-after", &options->replan_after);
   }
   if (status.ok()) status = ReadDuration(texted.drain, "drain", &options->drain);
+  if (status.ok()) status = ReadDuration(texted.http_ping, "http-ping", &options->http_ping);
+  if (status.ok()) status = ReadDuration(texted.http_return, "http-return", &options->http_return);
   if (!status.ok()) return status;
   static const std::map<std::string, LogLevel> kLevels = {{"debug", LogLevel::kDebug},
                                                           {"info", LogLevel::kInfo},
@@ -100,13 +128,9 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
 }  // namespace
 
 absl::Status CoordinatorOptions::Validate() const {
-  if (listen.find(':') == std::string::npos) {
-    return absl::InvalidArgumentError(absl::StrCat("--listen: \"", listen, "\" is not host:port"));
-  }
-  if (!metrics_listen.empty() && metrics_listen.find(':') == std::string::npos) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--metrics-listen: \"", metrics_listen, "\" is not host:port"));
-  }
+  SL_RETURN_IF_ERROR(CheckAddress("listen", listen));
+  if (!metrics_listen.empty()) SL_RETURN_IF_ERROR(CheckAddress("metrics-listen", metrics_listen));
+  if (!http.empty()) SL_RETURN_IF_ERROR(CheckHttp(*this));
   if (data_dir.empty()) return absl::InvalidArgumentError("--data-dir is empty");
   if (restore_term.value_or(0) > kRestoreTermMax) {
     return absl::InvalidArgumentError(
@@ -166,6 +190,35 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
   app.add_option("--metrics-listen", options.metrics_listen,
                  "Serve /metrics to Prometheus here; port 0 takes a free one [off]")
       ->type_name("HOST:PORT");
+  app.add_option("--http", options.http,
+                 "Serve the OpenAI API and the page here; port 0 takes a free one; empty: off")
+      ->type_name("HOST:PORT")
+      ->capture_default_str();
+  app.add_option("--http-port-file", options.http_port_file,
+                 "Write the HTTP address in force to this file or named pipe")
+      ->type_name("FILE");
+  app.add_flag("--http-insecure", options.http_insecure,
+               "Serve HTTP to other machines without keys");
+  app.add_option("--api-keys", options.api_keys,
+                 "File of hashed keys, by shardctl key new; without it only loopback is served")
+      ->type_name("FILE");
+  app.add_option("--cors-origins", options.cors_origins,
+                 "Pages of these origins may call the API, comma-separated [this host's own]")
+      ->type_name("LIST");
+  app.add_option("--tls-cert", options.tls_certificate, "PEM certificate chain; HTTPS only then")
+      ->type_name("FILE");
+  app.add_option("--tls-key", options.tls_key, "Its private key")->type_name("FILE");
+  app.add_option("--http-connections", options.http_connections, "HTTP connections at once")
+      ->capture_default_str();
+  app.add_option("--http-ping", texted.http_ping,
+                 "Comment in a stream that was silent for so long; 0: none")
+      ->capture_default_str();
+  app.add_option("--http-return", texted.http_return,
+                 "Time to come back for a client that hung up and gave an idempotency key")
+      ->capture_default_str();
+  app.add_option("--chat-template", options.chat_template,
+                 "Built-in or Jinja file, in place of the models' own")
+      ->type_name("NAME|FILE");
   app.add_option("--model", options.model, "GGUF file to load as soon as enough nodes joined")
       ->type_name("FILE");
   app.add_option("--model-name", options.model_name, "Its name for clients; else the file's");

@@ -21,6 +21,19 @@ struct CoordinatorOptions {
   std::string port_file;       // The port in force is written here; or empty.
   std::string metrics_listen;  // host:port of Prometheus' /metrics; empty: none.
 
+  // The HTTP API.
+  std::string http = "127.0.0.1:8080";  // host:port; empty: none.
+  std::string http_port_file;           // The address in force is written here; or empty.
+  bool http_insecure = false;           // Other than loopback without keys.
+  std::string api_keys;                 // File of hashed keys (docs/gateway.md); empty: no keys.
+  std::string cors_origins;             // Comma-separated; empty: this host's own pages.
+  std::string tls_certificate;          // PEM files; both or neither.
+  std::string tls_key;
+  std::string chat_template;    // Built-in or file, in place of the models' own; empty: theirs.
+  int http_connections = 4096;  // Beyond: refused with 503.
+  absl::Duration http_ping = absl::Seconds(10);   // A silent stream's comment; 0: none.
+  absl::Duration http_return = absl::Seconds(5);  // For a client with an idempotency key.
+
   // Loaded at start, as soon as enough nodes have joined.
   std::string model;                // A GGUF file; empty: none.
   std::string model_name;           // Empty: the file's.

@@ -14,6 +14,7 @@
 #include "base/prefix_chain.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "model/grammar/grammar.h"
 #include "proto/wire/message_conversion.h"
 
 namespace shardline {
@@ -25,6 +26,8 @@ constexpr int64_t kDeadlineMsMax = 600'000;
 constexpr uint32_t kTopLogprobsMax = 20;
 constexpr int kStopTokensMax = 256;
 constexpr size_t kKeyBytesMax = 256;
+constexpr int kStopTextsMax = 16;
+constexpr size_t kStopTextBytesMax = 1024;
 
 template <typename... Text>
 absl::Status Invalid(const Text&... text) {
@@ -54,6 +57,26 @@ absl::Status CheckSampling(const v1::Sampling& sampling, int32_t vocab_size) {
   for (const auto& [id, bias] : sampling.logit_bias()) {
     SL_RETURN_IF_ERROR(CheckId(id, vocab_size, "sampling.logit_bias"));
     if (!std::isfinite(bias)) return Invalid("sampling.logit_bias[", id, "] is no number");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRules(const v1::TextRules& rules) {
+  if (!rules.grammar().empty()) {
+    SL_RETURN_IF_ERROR(Grammar::Parse(rules.grammar(), rules.trigger()).status());
+  } else if (!rules.trigger().empty()) {
+    return Invalid("rules.trigger: there is no grammar that it could begin");
+  }
+  if (rules.stop_texts_size() > kStopTextsMax) {
+    return Invalid("rules.stop_texts has ", rules.stop_texts_size(), " texts, at most ",
+                   kStopTextsMax);
+  }
+  for (const std::string& text : rules.stop_texts()) {
+    if (text.empty()) return Invalid("rules.stop_texts: a stop text is empty");
+    if (text.size() > kStopTextBytesMax) {
+      return Invalid("rules.stop_texts: one has ", text.size(), " bytes, at most ",
+                     kStopTextBytesMax);
+    }
   }
   return absl::OkStatus();
 }
@@ -94,9 +117,11 @@ absl::StatusOr<PreparedRequest> PrepareRequest(const v1::GenerateRequest& reques
   if (!request.ignore_eos()) {
     out.stop_tokens.insert(out.stop_tokens.end(), file->end_tokens.begin(), file->end_tokens.end());
   }
+  SL_RETURN_IF_ERROR(CheckRules(request.rules()));
+  out.rules = request.rules();
   out.want_logits_digest = request.want_logits_digest();
-  out.no_drafts = request.no_drafts();
   out.want_progress = request.want_progress();
+  out.no_drafts = request.no_drafts();
   out.no_prefix_cache = request.no_prefix_cache();
   if (request.tenant().size() > kTenantBytesMax) {
     return Invalid("tenant has ", request.tenant().size(), " bytes, at most ", kTenantBytesMax);
@@ -179,10 +204,11 @@ v1::RunAttemptRequest RunRequestFor(const PreparedRequest& request,
   out.set_new_tokens_max(request.new_tokens_max);
   *out.mutable_sampling() = request.sampling;
   out.mutable_stop_tokens()->Assign(request.stop_tokens.begin(), request.stop_tokens.end());
+  if (request.rules.ByteSizeLong() > 0) *out.mutable_rules() = request.rules;
   out.set_want_logits_digest(request.want_logits_digest);
+  out.set_want_progress(request.want_progress);
   out.set_tenant(request.tenant);
   out.set_no_drafts(request.no_drafts);
-  out.set_want_progress(request.want_progress);
   return out;
 }
 

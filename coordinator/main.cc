@@ -45,6 +45,15 @@ void LimitShutdown(const sigset_t& signals, absl::Duration drain) {
   pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
 }
 
+// Written in one piece, so that the file may also be a named pipe. True when there is no file.
+bool TellAddress(const char* flag, const std::string& path, const std::string& listen, int port) {
+  if (path.empty()) return true;
+  std::ofstream file(path);
+  file << listen.substr(0, listen.rfind(':')) << ':' << port << std::endl;
+  if (file.fail()) std::fprintf(stderr, "error: %s: cannot write %s\n", flag, path.c_str());
+  return !file.fail();
+}
+
 int Main(int argc, char** argv) {
   const CoordinatorCommand command = ParseCoordinatorCommand(argc, argv);
   if (!command.run) {
@@ -63,16 +72,11 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "error: %s\n", message.c_str());
     return 1;
   }
-  if (!options.port_file.empty()) {
-    // Written in one piece, so that the file may also be a named pipe.
-    const std::string host = options.listen.substr(0, options.listen.rfind(':'));
-    std::ofstream file(options.port_file);
-    file << host << ':' << (*coordinator)->port() << std::endl;
-    if (file.fail()) {
-      std::fprintf(stderr, "error: port-file: cannot write %s\n", options.port_file.c_str());
-      return 1;
-    }
-  }
+  const bool told =
+      TellAddress("port-file", options.port_file, options.listen, (*coordinator)->port()) &&
+      TellAddress("http-port-file", options.http_port_file, options.http,
+                  (*coordinator)->http_port());
+  if (!told) return 1;
   int signal_number = 0;
   sigwait(&signals, &signal_number);
   LogInfo("stopping", {{"signal", signal_number}});

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "model/chat_template_keys.h"
 #include "model/gguf_file.h"
 #include "model/tokenizer/tokenizer_keys.h"
 
@@ -50,6 +51,29 @@ absl::StatusOr<ModelManifest> ManifestOf(const GgufFile& file, const ManifestCac
   return manifest;
 }
 
+std::string TokenText(const Tokenizer& tokenizer, std::optional<int32_t> id) {
+  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : "";
+}
+
+// A model without a template, or with one that we cannot read, still completes plain prompts.
+void ReadChatTemplate(const GgufFile& gguf, ModelFile* file) {
+  absl::StatusOr<ChatTemplateSpec> spec = ReadChatTemplateSpec(gguf.metadata());
+  if (!spec.ok()) {
+    file->why_no_chat_template = absl::IsNotFound(spec.status())
+                                     ? "the model file brings no chat template"
+                                     : std::string(spec.status().message());
+    return;
+  }
+  spec->bos_token = TokenText(*file->tokenizer, file->tokenizer->bos_id());
+  spec->eos_token = TokenText(*file->tokenizer, file->tokenizer->eos_id());
+  auto chat_template = ChatTemplate::Create(*std::move(spec));
+  if (chat_template.ok()) {
+    file->chat_template = *std::move(chat_template);
+  } else {
+    file->why_no_chat_template = std::string(chat_template.status().message());
+  }
+}
+
 }  // namespace
 
 std::string ModelNameOf(const std::string& path) {
@@ -74,6 +98,7 @@ absl::StatusOr<std::shared_ptr<const ModelFile>> ReadModelFile(const std::string
   for (int32_t id = 0; id < file->tokenizer->vocab_size(); ++id) {
     if (file->tokenizer->IsEndOfGeneration(id)) file->end_tokens.push_back(id);
   }
+  ReadChatTemplate(gguf, file.get());
 
   std::map<absl::string_view, int64_t> bytes_of_type;
   for (const GgufTensor& tensor : gguf.tensors()) {

@@ -4,40 +4,27 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/synchronization/notification.h"
 #include "base/failure.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "proto/wire/message_conversion.h"
+#include "coordinator/model_preview.h"
 
 namespace shardline {
 namespace {
+
+constexpr size_t kNameBytesMax = 256;
 
 Store::FileKey ToStoreKey(const ManifestCache::Key& key) {
   return {.path = key.path, .size = key.size, .modified_ns = key.modified_ns};
 }
 
-std::string NameOf(const v1::LoadModelRequest& request) {
-  return request.name().empty() ? ModelNameOf(request.path()) : request.name();
-}
-
-absl::StatusOr<ModelWish> WishOf(const v1::LoadModelRequest& request) {
-  constexpr uint32_t kNumberMax = uint32_t{1} << 30;
-  if (request.context_tokens_max() > kNumberMax || request.shards() > kNumberMax ||
-      request.sessions_max() > kNumberMax || request.replicas() > kNumberMax) {
-    return MakeFailure(FailureKind::kInvalidRequest, "a number of the request is out of range");
-  }
-  ModelWish wish{.name = request.name(),
-                 .context_tokens_max = static_cast<int32_t>(request.context_tokens_max()),
-                 .shards = static_cast<int32_t>(request.shards()),
-                 .ranges = {},
-                 .sessions_max = static_cast<int32_t>(request.sessions_max()),
-                 .replicas = static_cast<int32_t>(request.replicas())};
-  for (const v1::LayerRange& range : request.ranges()) {
-    SL_ASSIGN_OR_RETURN(const LayerRange layers, FromProto(range));
-    wish.ranges.push_back(layers);
-  }
-  return wish;
+// "n1 layers 0-9, n2 layers 10-19": a plan in one line.
+std::string ShardsText(const Plan& plan) {
+  return absl::StrJoin(plan.shards, ", ", [](std::string* out, const PlannedShard& shard) {
+    absl::StrAppend(out, shard.node.value(), " ", shard.layers.ToString());
+  });
 }
 
 }  // namespace
@@ -56,6 +43,11 @@ std::optional<ModelLoads::Served> ModelLoads::Find(const std::string& name) cons
   auto found = served_.find(name);
   if (found == served_.end()) return std::nullopt;
   return found->second;
+}
+
+std::map<std::string, ModelLoads::Served> ModelLoads::InService() const {
+  absl::MutexLock lock(&mu_);
+  return served_;
 }
 
 void ModelLoads::Restore(const std::vector<StoredPlan>& plans) {
@@ -117,32 +109,48 @@ void ModelLoads::LoadWhenPossible(const v1::LoadModelRequest& request) {
 
 void ModelLoads::TryWaiting() {
   if (!waiting_.has_value()) return;
-  if (entries_.contains(NameOf(*waiting_))) return;  // Under way, or there already.
+  if (entries_.contains(ModelNameFor(*waiting_))) return;  // Under way, or there already.
   const size_t wanted =
       std::max<size_t>({1, waiting_->shards(), static_cast<size_t>(waiting_->ranges_size())});
   if (UsableNodes("", {}).size() < wanted * std::max<uint32_t>(1, waiting_->replicas())) return;
   Begin(*waiting_, {});
 }
 
-void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) {
+absl::Status ModelLoads::MayLoad(const v1::LoadModelRequest& request) const {
   if (request.path().empty()) {
-    return world_.admin->End(stream,
-                             MakeFailure(FailureKind::kInvalidRequest, "the path is empty"));
+    return MakeFailure(FailureKind::kInvalidRequest, "the path is empty");
   }
-  const std::string name = NameOf(request);
-  if (entries_.contains(name)) {
-    return world_.admin->End(stream, absl::AlreadyExistsError(absl::StrCat(
-                                         "model ", name,
-                                         " is loaded or loading already; unload it first, or give "
-                                         "another --name")));
+  const std::string name = ModelNameFor(request);
+  const bool is_fit =
+      name.size() <= kNameBytesMax &&
+      std::all_of(name.begin(), name.end(), [](unsigned char c) { return c >= 0x20 && c != 0x7f; });
+  if (!is_fit) {
+    return MakeFailure(FailureKind::kInvalidRequest,
+                       absl::StrCat("a model's name is at most ", kNameBytesMax,
+                                    " bytes without control characters"));
   }
+  if (!entries_.contains(name)) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("model ", name,
+                                               " is loaded or loading already; unload it first, or "
+                                               "give another --name"));
+}
+
+void ModelLoads::Load(LoadStreamId stream, const v1::LoadModelRequest& request) {
+  const absl::Status may = MayLoad(request);
+  if (!may.ok()) return world_.admin->End(stream, may);
   Begin(request, {stream});
+}
+
+absl::StatusOr<std::string> ModelLoads::BeginLoad(const v1::LoadModelRequest& request) {
+  SL_RETURN_IF_ERROR(MayLoad(request));
+  SL_RETURN_IF_ERROR(WishOf(request).status());
+  return Begin(request, {});
 }
 
 // REQUIRES: the name is free.
 std::string ModelLoads::Begin(const v1::LoadModelRequest& request,
                               std::vector<LoadStreamId> watchers) {
-  const std::string name = NameOf(request);
+  const std::string name = ModelNameFor(request);
   Entry& entry = entries_[name];
   entry = {.load = ++loads_, .path = request.path(), .watchers = std::move(watchers)};
   absl::StatusOr<ModelWish> wish = WishOf(request);
@@ -212,6 +220,8 @@ void ModelLoads::OnPlanStored(const std::string& name, uint64_t load,
     waiting_.reset();
     waiting_problem_.clear();
   }
+  Tell(EventLevel::kInfo, "plan_made", name,
+       absl::StrCat("plan ", epoch->value(), ": ", ShardsText(entry->plan->plan)));
   Note(name, *entry, absl::StrCat("plan ", epoch->value(), " in force, the nodes load"));
 }
 
@@ -282,11 +292,17 @@ void ModelLoads::OnReplanStored(const std::string& name, uint64_t load, PlanEpoc
   Serve(name, *entry);
   Forget(old);
   LogInfo("plan replaced", {{"model", name}, {"old", old}, {"plan", *epoch}});
+  Tell(EventLevel::kInfo, "plan_made", name,
+       absl::StrCat("plan ", epoch->value(), " takes the place of ", old.value(), ": ",
+                    ShardsText(entry->plan->plan)));
 }
 
 void ModelLoads::RefuseReplan(const std::string& name, PlanEpoch in_force,
                               const absl::Status& why) {
   LogWarning("plan not replaced", {{"model", name}, {"plan", in_force}, {"status", why}});
+  Tell(EventLevel::kWarning, "plan_refused", name,
+       absl::StrCat("no plan takes the place of ", in_force.value(), ": ",
+                    std::string(why.message())));
   routes_.OnReplanRefused(name, in_force, std::string(why.message()), world_.clock->Now());
 }
 
@@ -312,6 +328,7 @@ void ModelLoads::Unload(const std::string& name, absl::AnyInvocable<void(absl::S
   const absl::Status status = routes_.OnUnload(name, world_.clock->Now());
   if (!status.ok()) return done(status);
   LogInfo("model unloaded", {{"model", name}, {"plan", epoch}});
+  Tell(EventLevel::kInfo, "model_unloaded", name, "unloaded");
   world_.store->Run(
       [epoch, term = world_.term](Store& store) { return store.ForgetPlan(term, epoch); },
       [done = std::move(done)](const absl::Status& forgotten) mutable { done(forgotten); });
@@ -390,7 +407,7 @@ absl::StatusOr<Route> ModelLoads::RouteFor(const std::string& model, const Route
                        absl::StrCat("model ", model, " is loading: ", found->second.note));
   }
   const bool waited_for = waiting_.has_value() && found == entries_.end() &&
-                          (model == NameOf(*waiting_) || (model.empty() && entries_.empty()));
+                          (model == ModelNameFor(*waiting_) || (model.empty() && entries_.empty()));
   if (waited_for) {
     return MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(2)},
                        waiting_problem_);
@@ -417,81 +434,13 @@ RoundChoice ModelLoads::RoundsOf(const Route& route) const {
 
 bool ModelLoads::AnyReady() const { return routes_.any_ready(); }
 
-std::vector<ClusterModel> ModelLoads::List() const {
-  const std::vector<ModelView> views = routes_.List(world_.clock->Now());
-  std::vector<ClusterModel> models;
-  for (const auto& [name, entry] : entries_) models.push_back(Describe(name, entry, views));
-  return models;
-}
-
-std::vector<std::string> ModelLoads::Problems() const {
-  std::vector<std::string> problems = routes_.Problems(world_.clock->Now());
-  if (!waiting_problem_.empty()) problems.push_back(waiting_problem_);
-  return problems;
-}
-
-ClusterModel ModelLoads::Describe(const std::string& name, const Entry& entry,
-                                  const std::vector<ModelView>& views) const {
-  ClusterModel model;
-  model.facts.name = name;
-  model.note = entry.note;
-  if (entry.file != nullptr) {
-    model.facts.model_id = entry.file->id;
-    model.facts.architecture = std::string(ArchitectureName(entry.file->hyper.architecture));
-    model.facts.quantisation = entry.file->quantisation;
-    model.facts.bytes = entry.file->bytes;
-    model.facts.layers = static_cast<uint32_t>(entry.file->hyper.layer_count);
-  }
-  if (entry.plan.has_value()) {
-    model.facts.context_tokens_max = static_cast<uint32_t>(entry.plan->context_tokens_max);
-  }
-  for (const ModelView& view : views) {
-    if (!entry.in_service || view.plan.model != name) continue;
-    model.placed = true;
-    model.view = view;
-  }
-  return model;
-}
-
-void ModelLoads::TellWatchers(const std::string& name) {
-  auto found = entries_.find(name);
-  if (found == entries_.end()) return;
-  Entry& entry = found->second;
-  const ClusterModel model = Describe(name, entry, routes_.List(world_.clock->Now()));
-  const std::string state(ModelStateName(model.view.state));
-  if (model.placed && entry.note != state) {
-    entry.note = state;
-    LogInfo("model state", {{"model", name}, {"state", state}, {"reason", model.view.reason}});
-  }
-  if (entry.watchers.empty()) return;
-  ClusterView one;
-  one.models.push_back(model);
-  v1::LoadModelEvent event;
-  *event.mutable_model() = ToSummary(model);
-  *event.mutable_shards() = ToShardList(one, name).shards();
-  event.set_note(entry.note);
-  for (const LoadStreamId watcher : entry.watchers) world_.admin->Send(watcher, event);
-  const bool ready = model.placed && model.view.state == ModelState::kReady;
-  const bool failed = model.placed && model.view.state == ModelState::kFailed;
-  if (!ready && !failed) return;
-  // Why there is no route is why it failed, with the node that is to blame.
-  const absl::Status status =
-      ready ? absl::OkStatus() : routes_.WhyNotReady(name, world_.clock->Now());
-  for (const LoadStreamId watcher : entry.watchers) world_.admin->End(watcher, status);
-  entry.watchers.clear();
-}
-
-void ModelLoads::Note(const std::string& name, Entry& entry, const std::string& note) {
-  entry.note = note;
-  LogInfo("model load", {{"model", name}, {"note", note}});
-  TellWatchers(name);
-}
-
 // Before it is in service a model that fails is forgotten: the operator mends and tries again.
 void ModelLoads::Fail(const std::string& name, const absl::Status& status) {
   auto found = entries_.find(name);
   if (found == entries_.end()) return;
   LogWarning("model not loaded", {{"model", name}, {"status", status}});
+  Tell(EventLevel::kError, "model_failed", name,
+       absl::StrCat("not loaded: ", std::string(status.message())));
   for (const LoadStreamId watcher : found->second.watchers) world_.admin->End(watcher, status);
   if (waiting_.has_value() && waiting_->path() == found->second.path) {
     waiting_problem_ = absl::StrCat(name, ": ", std::string(status.message()));

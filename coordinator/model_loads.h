@@ -3,7 +3,7 @@
 // Models from the operator's wish to service: read the file, place it, store the plan, have the
 // nodes load it, tell who watches. RouteTable says how far each is; this carries it out.
 //
-// Lives on the coordinator's loop, except Find, which any thread may call.
+// Lives on the coordinator's loop, except Find and InService, which any thread may call.
 
 #include <cstdint>
 #include <functional>
@@ -24,6 +24,7 @@
 #include "coordinator/admin/admin_service.h"
 #include "coordinator/admin/cluster_view.h"
 #include "coordinator/event_loop.h"
+#include "coordinator/gateway/event_log.h"
 #include "coordinator/model_file.h"
 #include "coordinator/model_plan.h"
 #include "coordinator/routing/route_table.h"
@@ -56,6 +57,7 @@ class ModelLoads {
     std::function<void(const std::string&)> cancel_sessions;
     // A node that is to get nothing new. May be empty.
     std::function<bool(const NodeId&)> is_closed = nullptr;
+    EventLog* events = nullptr;  // Or none.
   };
 
   ModelLoads(World world, const RouteTableOptions& options);
@@ -68,6 +70,8 @@ class ModelLoads {
   };
   // `name` empty: the only one in service. Nothing when there is none. Any thread.
   std::optional<Served> Find(const std::string& name) const ABSL_LOCKS_EXCLUDED(mu_);
+  // All in service, by name. Any thread.
+  std::map<std::string, Served> InService() const ABSL_LOCKS_EXCLUDED(mu_);
 
   // Before the loop runs: takes the stored plans into service again, of each model the newest, if
   // its file is still the one it was made for. What cannot be taken up is logged and left in the
@@ -79,7 +83,12 @@ class ModelLoads {
 
   // Watched by `stream` until the model is ready or has failed.
   void Load(LoadStreamId stream, const v1::LoadModelRequest& request);
+  // The same, watched by nobody: the model's name, or why the load has not begun.
+  absl::StatusOr<std::string> BeginLoad(const v1::LoadModelRequest& request);
   void Unload(const std::string& name, absl::AnyInvocable<void(absl::Status)> done);
+
+  // Where the model would go now; changes nothing. kOverloaded when several are asked for already.
+  void Preview(const v1::PreviewModelRequest& request, AdminEvents::PreviewReply done);
 
   void OnNodeReady(const NodeView& node, const std::optional<ShardReport>& holds);
   void OnNodeLost(const NodeId& node, Incarnation incarnation, FailureKind kind,
@@ -118,6 +127,7 @@ class ModelLoads {
     std::vector<LoadStreamId> watchers;
   };
 
+  absl::Status MayLoad(const v1::LoadModelRequest& request) const;
   std::string Begin(const v1::LoadModelRequest& request, std::vector<LoadStreamId> watchers);
   void OnFileRead(const std::string& name, uint64_t load,
                   absl::StatusOr<std::shared_ptr<const ModelFile>> file);
@@ -133,6 +143,10 @@ class ModelLoads {
   void TryWaiting();
   void Fail(const std::string& name, const absl::Status& status);
   void Note(const std::string& name, Entry& entry, const std::string& note);
+  // To the operators' timeline.
+  void Tell(EventLevel level, const std::string& kind, const std::string& model,
+            const std::string& text);
+  void TellState(const ClusterModel& model);
   void TellWatchers(const std::string& name);
   // How many rounds the route keeps in flight, from what its nodes have measured.
   RoundChoice RoundsOf(const Route& route) const;
@@ -152,6 +166,7 @@ class ModelLoads {
   std::map<NodeId, NodeView> live_;
   std::optional<v1::LoadModelRequest> waiting_;  // Of LoadWhenPossible, not yet placed.
   std::string waiting_problem_;
+  int previews_ = 0;  // Under way.
   uint64_t loads_ = 0;
   Replans replans_;
 

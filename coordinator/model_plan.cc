@@ -75,7 +75,8 @@ absl::StatusOr<PlacedModel> PlaceOnce(const ModelFile& file, const ModelWish& wi
                               .kv_pages = placement.kv_pages,
                               .chunk_tokens_max = ChunkTokensOf(wish),
                               .wish = wish},
-                     .explanation = placement.explanation};
+                     .explanation = placement.explanation,
+                     .costs = placement.shards};
 }
 
 // Every range that is lost on one idle node with room; the others as they are.

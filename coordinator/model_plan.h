@@ -45,6 +45,8 @@ struct ModelPlan {
 struct PlacedModel {
   ModelPlan plan;
   std::string explanation;  // One line a shard.
+  // As plan.plan.shards, with their costs; empty when some shards stay where they were.
+  std::vector<PlacedShard> costs = {};
 };
 absl::StatusOr<PlacedModel> PlaceModel(const ModelFile& file, const ModelWish& wish,
                                        absl::Span<const NodeCost> nodes);

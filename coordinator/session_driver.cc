@@ -263,6 +263,7 @@ void SessionDriver::Restarted(const SessionsActions::Restarted& action) {
                                 {"epoch", action.to.epoch},
                                 {"route", action.route.ToString()},
                                 {"status", action.reason}});
+  if (world_.restarted) world_.restarted(action.to, action.reason);
   SessionObserver* observer = ObserverOf(action.client);
   if (observer == nullptr) return;
   observer->OnRestarted({.key = action.to, .route = action.route, .reason = action.reason});

@@ -43,6 +43,8 @@ class SessionDriver final : public SessionRunner {
         find_route;
     // An attempt failed by this link; may be empty.
     std::function<void(const NodeId& from, const NodeId& to)> suspect_link;
+    // A session went on by a new attempt; may be empty.
+    std::function<void(const AttemptKey& to, const absl::Status& reason)> restarted;
     bool prefix_cache = true;  // False: no prompt is looked up, and nothing is kept of any.
   };
 

@@ -97,7 +97,8 @@ start() {
   rm -f "$state/$name.port"
 }
 
-start coordinator "$bin/shardline-coordinator" --listen 127.0.0.1:0 --data-dir "$state/coordinator"
+start coordinator "$bin/shardline-coordinator" --listen 127.0.0.1:0 \
+  --http 127.0.0.1:0 --http-port-file "$state/http" --data-dir "$state/coordinator"
 export SHARDLINE_ENDPOINT="$address"
 for ((i = 1; i <= nodes; i++)); do
   start "node-$i" "$bin/shardline-node" --listen 127.0.0.1:0 --coordinator "$SHARDLINE_ENDPOINT" \
@@ -115,7 +116,7 @@ $chat && generate+=(--chatml)
 if $keep; then
   cat <<EOF
 
-The cluster is up. Try:
+The cluster is up, with its page and its API at http://$(cat "$state/http")/. Try:
   export SHARDLINE_ENDPOINT=$SHARDLINE_ENDPOINT PATH=$bin:\$PATH
   shardctl status
   shardctl node list -o wide

@@ -53,7 +53,8 @@ HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
           .context_tokens_max = loaded.context_tokens_max,
           .chunk_tokens_max = order.chunk_tokens_max,
           .piece_tokens_idle = idle,
-          .drafts = drafts};
+          .drafts = drafts,
+          .vocabulary = loaded.vocabulary};
 }
 
 }  // namespace

@@ -165,6 +165,18 @@ class AdminService::Service final : public v1::Admin::CallbackService {
     return reactor;
   }
 
+  grpc::ServerUnaryReactor* PreviewModel(grpc::CallbackServerContext* context,
+                                         const v1::PreviewModelRequest* request,
+                                         v1::ModelPreview* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnPreviewModel(
+        *request, [reply, reactor](const absl::StatusOr<v1::ModelPreview>& preview) {
+          if (preview.ok()) *reply = *preview;
+          reactor->Finish(ToGrpcStatus(preview.status()));
+        });
+    return reactor;
+  }
+
   grpc::ServerUnaryReactor* CordonNode(grpc::CallbackServerContext* context,
                                        const v1::CordonNodeRequest* request,
                                        v1::NodeSummary* reply) override {
@@ -186,6 +198,14 @@ class AdminService::Service final : public v1::Admin::CallbackService {
                                       v1::NodeSummary* reply) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     streams_->events->OnDrainNode(*request, AnswerInto(reply, reactor));
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* RemoveNode(grpc::CallbackServerContext* context,
+                                       const v1::RemoveNodeRequest* request,
+                                       v1::NodeSummary* reply) override {
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    streams_->events->OnRemoveNode(NodeId(request->node_id()), AnswerInto(reply, reactor));
     return reactor;
   }
 

@@ -32,13 +32,23 @@ class AdminEvents {
 
   // Followed by AdminService::Send and End. The operator may hang up; the load goes on.
   virtual void OnLoadModel(LoadStreamId stream, v1::LoadModelRequest request) = 0;
+  // The same for who does not watch. `done` is called once: with the model's name when the load has
+  // begun, or with why it has not; what becomes of it the view tells.
+  virtual void OnBeginLoad(v1::LoadModelRequest request,
+                           absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) = 0;
   virtual void OnUnloadModel(const std::string& name,
                              absl::AnyInvocable<void(absl::Status)> done) = 0;
+  // Called once. A model that does not fit is an answer; kInvalidRequest, or what is wrong with the
+  // file, is none.
+  using PreviewReply = absl::AnyInvocable<void(const absl::StatusOr<v1::ModelPreview>&)>;
+  virtual void OnPreviewModel(const v1::PreviewModelRequest& request, PreviewReply done) = 0;
 
   // How the node stands afterwards; called once. NotFound: no such node has joined.
   using NodeReply = absl::AnyInvocable<void(const absl::StatusOr<v1::NodeSummary>&)>;
   virtual void OnCordonNode(const NodeId& node, bool cordon, NodeReply done) = 0;
   virtual void OnDrainNode(const v1::DrainNodeRequest& request, NodeReply done) = 0;
+  // As it was listed. FailedPrecondition: it is not lost.
+  virtual void OnRemoveNode(const NodeId& node, NodeReply done) = 0;
 
   // Those that have not ended. `done` is called once.
   virtual void OnListSessions(

@@ -48,6 +48,11 @@ struct ClusterView {
   std::vector<ClusterModel> models;
   std::vector<std::string> problems;  // One line each.
   uint32_t sessions_running = 0;
+  uint32_t sessions_waiting = 0;
+  uint64_t sessions_started = 0;          // Since the coordinator's start, as
+  uint64_t tokens_delivered = 0;          // are these.
+  bool draining = false;                  // The coordinator: it takes no more requests.
+  std::string refusal;                    // Why it serves nothing; empty: it may.
   std::map<NodeId, NodeDutyView> duties;  // Of nodes that are listed.
 };
 

@@ -129,6 +129,30 @@ absl::StatusOr<v1::NodeSummary> CtlClient::CordonNode(const std::string& node, b
   return reply;
 }
 
+absl::StatusOr<v1::NodeSummary> CtlClient::RemoveNode(const std::string& node,
+                                                      absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::RemoveNodeRequest request;
+  request.set_node_id(node);
+  v1::NodeSummary reply;
+  const grpc::Status status = stubs_->admin->RemoveNode(&context, request, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
+absl::StatusOr<v1::ModelPreview> CtlClient::PreviewModel(const v1::LoadModelRequest& load,
+                                                         absl::Duration timeout) {
+  grpc::ClientContext context;
+  SetTimeout(timeout, context);
+  v1::PreviewModelRequest request;
+  *request.mutable_load() = load;
+  v1::ModelPreview reply;
+  const grpc::Status status = stubs_->admin->PreviewModel(&context, request, &reply);
+  if (!status.ok()) return FromGrpcStatus(status);
+  return reply;
+}
+
 absl::StatusOr<v1::NodeSummary> CtlClient::DrainNode(const v1::DrainNodeRequest& request,
                                                      absl::Duration timeout) {
   grpc::ClientContext context;

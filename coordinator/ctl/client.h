@@ -31,6 +31,9 @@ class CtlClient {
                         const std::function<void(const v1::GenerateEvent&)>& on_event);
   absl::StatusOr<v1::NodeSummary> CordonNode(const std::string& node, bool cordon,
                                              absl::Duration timeout);
+  absl::StatusOr<v1::NodeSummary> RemoveNode(const std::string& node, absl::Duration timeout);
+  absl::StatusOr<v1::ModelPreview> PreviewModel(const v1::LoadModelRequest& load,
+                                                absl::Duration timeout);
   absl::StatusOr<v1::NodeSummary> DrainNode(const v1::DrainNodeRequest& request,
                                             absl::Duration timeout);
   absl::StatusOr<v1::SessionList> ListSessions(absl::Duration timeout);

@@ -58,6 +58,7 @@ struct Parsing {
   uint32_t load_replicas = 0;
   uint32_t load_context = 0;
   uint32_t load_sessions = 0;
+  bool dry_run = false;
   uint64_t session = 0;
   std::string reason;
   std::string state;
@@ -135,6 +136,7 @@ void AddNode(CLI::App& app, Parsing& p) {
   };
   add(CtlVerb::kNodeCordon, "cordon", "Give it no new sessions; those that run there go on");
   add(CtlVerb::kNodeUncordon, "uncordon", "Give it sessions again; the end of a drain, too");
+  add(CtlVerb::kNodeRemove, "remove", "Take a lost one off the list; it may come back");
   CLI::App* drain = add(CtlVerb::kNodeDrain, "drain",
                         "Cordon it, let its sessions finish, move what is left at the deadline");
   drain->add_option("--deadline", p.drain_deadline, "Time for its sessions, as 30s; 0s: none")
@@ -157,6 +159,7 @@ void AddModel(CLI::App& app, Parsing& p) {
   load->add_option("--ranges", p.ranges, "Explicit cut, as 0-9,10-29");
   load->add_option("--context", p.load_context, "Longest context in tokens; 0: what fits");
   load->add_option("--sessions", p.load_sessions, "KV for so many full contexts; 0: 4");
+  load->add_flag("--dry-run", p.dry_run, "Show where it would go, or why it does not fit");
   CLI::App* unload =
       AddVerb(model, p, CtlVerb::kModelUnload, "unload", "End its requests and free its memory");
   unload->add_option("name", p.command.model)->required();
@@ -176,6 +179,20 @@ void AddSession(CLI::App& app, Parsing& p) {
   cancel->add_option("id", p.session)->required()->type_name("ID");
   cancel->add_option("--reason", p.reason, "For the record, at most 200 bytes");
   cancel->footer("Example:\n  shardctl session cancel 281474976710657 --reason maintenance");
+}
+
+void AddKey(CLI::App& app, Parsing& p) {
+  CLI::App* key = app.add_subcommand("key", "Keys for the HTTP API; asks no coordinator");
+  key->require_subcommand(1);
+  CLI::App* made = AddVerb(key, p, CtlVerb::kKeyNew, "new",
+                           "Make a key, show it this once, and the line for --api-keys");
+  made->add_option("name", p.command.key_name, "Whose it is, for logs")
+      ->required()
+      ->type_name("NAME");
+  made->add_flag("--admin", p.command.key_admin, "For operators: /admin alone");
+  made->add_option("-f,--file", p.command.file, "Append the line here instead of showing it")
+      ->type_name("FILE");
+  made->footer("Example:\n  shardctl key new web-app --file keys.txt");
 }
 
 void AddRecordFilter(CLI::App& app, Parsing& p) {
@@ -226,6 +243,7 @@ std::shared_ptr<CLI::App> MakeTree(std::shared_ptr<Parsing> parsing) {
   AddModel(*app, p);
   AddSession(*app, p);
   AddLedger(*app, p);
+  AddKey(*app, p);
   AddGenerate(*app, p);
   AddVerb(app.get(), p, CtlVerb::kShowVersion, "version", "Versions of client and coordinator")
       ->add_flag("--client", p.command.client_only, "Ask nobody");
@@ -329,6 +347,7 @@ std::string Translate(Parsing& p) {
   if (!ReadRanges(p.ranges, &command.load)) {
     return absl::StrCat("--ranges: \"", p.ranges, "\" is no list of layers as 0-9,10-29");
   }
+  if (p.dry_run) command.verb = CtlVerb::kModelPreview;
   command.cancel.set_session(p.session);
   command.cancel.set_reason(p.reason);
   command.records.set_session(p.session);

@@ -25,9 +25,11 @@ enum class CtlVerb {
   kNodeCordon,
   kNodeUncordon,
   kNodeDrain,
+  kNodeRemove,
   kShardList,
   kModelList,
   kModelLoad,
+  kModelPreview,
   kModelUnload,
   kSessionList,
   kSessionShow,
@@ -35,6 +37,7 @@ enum class CtlVerb {
   kLedgerList,
   kLedgerVerify,
   kLedgerExport,
+  kKeyNew,
   kGenerate,
   kShowVersion,
   kCompletion,
@@ -55,18 +58,20 @@ struct CtlCommand {
 
   // Of some.
   std::string model;                // shard list, model unload.
-  std::string node;                 // node cordon, node uncordon.
+  std::string node;                 // node cordon, node uncordon, node remove.
   v1::DrainNodeRequest drain;       // node drain.
-  v1::LoadModelRequest load;        // model load.
+  v1::LoadModelRequest load;        // model load; with --dry-run the verb is kModelPreview.
   v1::GenerateRequest generate;     // generate; the text "-" stands for stdin.
   bool chatml = false;              // Wrap that text as one user turn, behind
   std::string system;               // this system turn, if any.
   v1::CancelSessionRequest cancel;  // session cancel; session show takes its session.
   v1::ListRecordsRequest records;   // ledger list, ledger export.
-  std::string file;                 // ledger export; empty: stdout.
-  bool json_lines = false;          // generate --json.
-  bool client_only = false;         // version --client.
-  std::string shell;                // completion.
+  std::string file;                 // ledger export, key new; empty: stdout.
+  std::string key_name;             // key new.
+  bool key_admin = false;
+  bool json_lines = false;   // generate --json.
+  bool client_only = false;  // version --client.
+  std::string shell;         // completion.
 };
 
 // Either a command, or a text and how to end.

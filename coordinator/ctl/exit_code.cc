@@ -95,7 +95,7 @@ std::string HintFor(const absl::Status& status, const ErrorContext& context) {
       return absl::StrCat("is shardline-coordinator running at ", context.endpoint,
                           "? --endpoint or SHARDLINE_ENDPOINT names another");
     case ExitCode::kNotFound:
-      if (context.is_node) return "see `shardctl node list`";
+      if (context.is_node || context.is_removal) return "see `shardctl node list`";
       if (context.is_session) return "see `shardctl session list` and `shardctl ledger list`";
       if (context.is_load) return "the coordinator opens the path, on its own machine";
       return "see `shardctl model list`";

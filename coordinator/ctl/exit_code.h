@@ -29,6 +29,7 @@ struct ErrorContext {
   std::string endpoint;     // As given.
   bool is_load = false;     // Of a model.
   bool is_node = false;     // One node is cordoned or drained.
+  bool is_removal = false;  // One node is taken off the list.
   bool is_session = false;  // One session is looked at or cancelled.
 };
 

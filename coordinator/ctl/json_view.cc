@@ -53,6 +53,15 @@ std::string ModelListJson(const v1::ModelList& models) {
   return PrintList("ModelList", models.models());
 }
 std::string ModelJson(const v1::ModelSummary& model) { return PrintOne("Model", model); }
+std::string ModelPreviewJson(const v1::ModelPreview& preview) {
+  return PrintOne("ModelPreview", preview);
+}
+std::string NewKeyJson(const std::string& secret, const std::string& line) {
+  Json object = Envelope("ApiKey");
+  object["key"] = secret;
+  if (!line.empty()) object["line"] = line;
+  return Print(object);
+}
 std::string ShardListJson(const v1::ShardList& shards) {
   return PrintList("ShardList", shards.shards());
 }

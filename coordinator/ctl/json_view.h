@@ -16,6 +16,8 @@ std::string StatusJson(const v1::ClusterStatus& status);
 std::string NodeListJson(const v1::NodeList& nodes);
 std::string ModelListJson(const v1::ModelList& models);
 std::string ModelJson(const v1::ModelSummary& model);
+std::string ModelPreviewJson(const v1::ModelPreview& preview);
+std::string NewKeyJson(const std::string& secret, const std::string& line);
 std::string ShardListJson(const v1::ShardList& shards);
 std::string SessionListJson(const v1::SessionList& sessions);
 // {"kind":"Session","live":{…} or null,"records":[…]}.

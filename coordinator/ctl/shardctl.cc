@@ -18,6 +18,7 @@
 #include "coordinator/ctl/ledger_views.h"
 #include "coordinator/ctl/load_progress.h"
 #include "coordinator/ctl/views.h"
+#include "coordinator/gateway/api_keys.h"
 
 namespace shardline {
 namespace {
@@ -53,12 +54,16 @@ class Run {
         return NodeCordon(false);
       case CtlVerb::kNodeDrain:
         return NodeDrain();
+      case CtlVerb::kNodeRemove:
+        return NodeRemove();
       case CtlVerb::kShardList:
         return ShardList();
       case CtlVerb::kModelList:
         return ModelList();
       case CtlVerb::kModelLoad:
         return ModelLoad();
+      case CtlVerb::kModelPreview:
+        return ModelPreview();
       case CtlVerb::kModelUnload:
         return ModelUnload();
       case CtlVerb::kSessionList:
@@ -73,6 +78,8 @@ class Run {
         return LedgerVerify();
       case CtlVerb::kLedgerExport:
         return LedgerExport();
+      case CtlVerb::kKeyNew:
+        return KeyNew();
       case CtlVerb::kGenerate:
         return Generate();
       case CtlVerb::kShowVersion:
@@ -99,13 +106,14 @@ class Run {
 
   ExitCode Fail(const absl::Status& status) {
     const bool json = command_.output == OutputFormat::kJson || command_.json_lines;
-    const ErrorContext context = {.endpoint = command_.endpoint,
-                                  .is_load = command_.verb == CtlVerb::kModelLoad,
-                                  .is_node = command_.verb == CtlVerb::kNodeCordon ||
-                                             command_.verb == CtlVerb::kNodeUncordon ||
-                                             command_.verb == CtlVerb::kNodeDrain,
-                                  .is_session = command_.verb == CtlVerb::kSessionShow ||
-                                                command_.verb == CtlVerb::kSessionCancel};
+    const ErrorContext context = {
+        .endpoint = command_.endpoint,
+        .is_load = command_.verb == CtlVerb::kModelLoad || command_.verb == CtlVerb::kModelPreview,
+        .is_node = command_.verb == CtlVerb::kNodeCordon ||
+                   command_.verb == CtlVerb::kNodeUncordon || command_.verb == CtlVerb::kNodeDrain,
+        .is_removal = command_.verb == CtlVerb::kNodeRemove,
+        .is_session =
+            command_.verb == CtlVerb::kSessionShow || command_.verb == CtlVerb::kSessionCancel};
     *terminal_.err << (json ? ErrorJson(status, context) : ErrorText(status, context));
     return ExitCodeOf(status);
   }
@@ -175,6 +183,13 @@ class Run {
     return ExitCode::kOk;
   }
 
+  ExitCode NodeRemove() {
+    const absl::StatusOr<v1::NodeSummary> node = client_.RemoveNode(command_.node, timeout());
+    if (!node.ok()) return Fail(node.status());
+    *terminal_.out << command_.node << " removed\n";
+    return ExitCode::kOk;
+  }
+
   ExitCode ModelList() {
     const absl::StatusOr<v1::ModelList> models = client_.ListModels(timeout());
     if (!models.ok()) return Fail(models.status());
@@ -216,6 +231,15 @@ class Run {
                      << "\n";
     }
     return ExitCode::kOk;
+  }
+
+  ExitCode ModelPreview() {
+    // A file that nobody has read before is read whole.
+    const absl::StatusOr<v1::ModelPreview> preview =
+        client_.PreviewModel(command_.load, command_.timeout.value_or(absl::InfiniteDuration()));
+    if (!preview.ok()) return Fail(preview.status());
+    *terminal_.out << ModelPreviewView(*preview, view());
+    return preview->fits() ? ExitCode::kOk : ExitCode::kRefused;
   }
 
   ExitCode ModelUnload() {
@@ -293,6 +317,23 @@ class Run {
     if (!status.ok()) return Fail(status);
     if (!command_.file.empty() && !command_.quiet) {
       *terminal_.err << file.records() << " records written to " << command_.file << "\n";
+    }
+    return ExitCode::kOk;
+  }
+
+  ExitCode KeyNew() {
+    const absl::StatusOr<NewApiKey> key =
+        MakeApiKey(command_.key_name, command_.key_admin ? KeyKind::kAdmin : KeyKind::kInference);
+    if (!key.ok()) return Fail(key.status());
+    if (!command_.file.empty()) {
+      const absl::Status appended = AppendKeyLine(command_.file, key->line);
+      if (!appended.ok()) return Fail(appended);
+    }
+    *terminal_.out << NewKeyView(key->secret, command_.file.empty() ? key->line : "", view());
+    if (!command_.quiet) {
+      *terminal_.err << "the key is shown this once"
+                     << (command_.file.empty() ? "; its line is for the file of --api-keys\n"
+                                               : "; its line is in " + command_.file + "\n");
     }
     return ExitCode::kOk;
   }

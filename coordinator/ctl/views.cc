@@ -195,6 +195,29 @@ std::string ModelListView(const v1::ModelList& models, const ViewOptions& option
   return table.Render(options.headers);
 }
 
+std::string ModelPreviewView(const v1::ModelPreview& preview, const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return ModelPreviewJson(preview);
+  if (!preview.fits()) {
+    return absl::StrCat(preview.name(), " does not fit:\n", preview.reason(), "\n");
+  }
+  Table table({"NODE", "LAYERS", "ROLE", "WEIGHTS", "KV", "TOTAL", "FREE", "STEP"});
+  for (const v1::PreviewShard& shard : preview.shards()) {
+    table.AddRow({shard.node_id(), LayersText(shard.layers()), shard.is_head() ? "head" : "stage",
+                  BytesText(shard.bytes()), BytesText(shard.kv_bytes()),
+                  BytesText(shard.total_bytes()), BytesText(shard.memory_free_bytes()),
+                  absl::FormatDuration(absl::Microseconds(shard.step_us()))});
+  }
+  return absl::StrCat(preview.name(), " fits: ", preview.layers(), " layers, context ",
+                      preview.context_tokens_max(), " tokens, ", preview.sessions_max(),
+                      " sessions; nothing is loaded\n", table.Render(options.headers));
+}
+
+std::string NewKeyView(const std::string& secret, const std::string& line,
+                       const ViewOptions& options) {
+  if (options.format == OutputFormat::kJson) return NewKeyJson(secret, line);
+  return absl::StrCat(secret, "\n", line, line.empty() ? "" : "\n");
+}
+
 std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,
                           const ViewOptions& options) {
   if (options.format == OutputFormat::kJson) return ShardListJson(shards);

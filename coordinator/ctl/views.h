@@ -25,6 +25,11 @@ std::string StatusView(const v1::ClusterStatus& status, const v1::NodeList& node
 // "serving", "cordoned", "draining" or "drained".
 std::string DutyText(v1::NodeDuty duty);
 std::string NodeListView(const v1::NodeList& nodes, const ViewOptions& options);
+// A line a node, or why it does not fit.
+std::string ModelPreviewView(const v1::ModelPreview& preview, const ViewOptions& options);
+// `line` is empty when it has been written elsewhere.
+std::string NewKeyView(const std::string& secret, const std::string& line,
+                       const ViewOptions& options);
 std::string ModelListView(const v1::ModelList& models, const ViewOptions& options);
 // A map of the layers, and a line a shard. `models` says how many layers each model has.
 std::string ShardListView(const v1::ShardList& shards, const v1::ModelList& models,

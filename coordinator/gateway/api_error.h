@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -51,8 +52,29 @@ class ApiResult {
 ApiError InvalidValue(std::string param, std::string message);
 ApiError MissingParameter(std::string param);
 ApiError Unsupported(std::string param, std::string message);
+// 400 context_length_exceeded, with both numbers and words that clients look for. `new_tokens` is
+// what was asked for beside the prompt; 0 when the prompt alone is too long.
+ApiError ContextLengthExceeded(std::string param, uint64_t prompt_tokens, uint64_t new_tokens,
+                               uint64_t context_tokens);
 
-// By the kind and facts of the failure (base/failure.h): what came before the first byte.
+// 404 and 405; the caller of the latter adds Allow.
+ApiError ModelNotFound(std::string_view model);
+ApiError UnknownUrl(std::string_view method, std::string_view path);
+ApiError MethodNotAllowed(std::string_view method, std::string_view path);
+// 401 and 403.
+ApiError InvalidApiKey(std::string message);
+ApiError PermissionDenied(std::string message);
+// 501, never to be tried again.
+ApiError UnsupportedEndpoint(std::string_view path);
+// 503: `code` is "model_loading", "shard_unavailable", "draining" or "no_plan".
+ApiError NotServing(std::string code, std::string message, absl::Duration retry_after);
+// 500.
+ApiError InternalError(std::string message);
+// What the server itself refuses: 400, 408, 413, 415, 431, 503, 505.
+ApiError HttpRefusal(int status, std::string_view reason);
+
+// By the kind and facts of the failure (base/failure.h): what came before the first byte. A
+// failure that would come again tells the client not to retry.
 ApiError ErrorOf(const absl::Status& status);
 
 // {"error":{"message","type","param","code",…}}, and "loading" beside it.

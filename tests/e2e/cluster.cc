@@ -80,17 +80,23 @@ std::string Cluster::NodeName(int index) const {
 
 void Cluster::StartCoordinator() {
   AddressPipe pipe(directory_, "coordinator.port");
+  AddressPipe http_pipe(directory_, "coordinator.http");
   const std::string data_dir = options_.coordinator_data_dir.empty()
                                    ? directory_ + "/coordinator"
                                    : options_.coordinator_data_dir;
   const std::string listen = coordinator_address_.empty() ? "127.0.0.1:0" : coordinator_address_;
+  const std::string http = http_address_.empty() ? "127.0.0.1:0" : http_address_;
   std::vector<std::string> argv = {BinaryPath("shardline-coordinator"),
                                    "--listen",
                                    listen,
                                    "--data-dir",
                                    data_dir,
                                    "--port-file",
-                                   pipe.path()};
+                                   pipe.path(),
+                                   "--http",
+                                   http,
+                                   "--http-port-file",
+                                   http_pipe.path()};
   argv.insert(argv.end(), options_.coordinator_arguments.begin(),
               options_.coordinator_arguments.end());
   coordinator_.reset();
@@ -98,6 +104,8 @@ void Cluster::StartCoordinator() {
       .argv = argv, .environment = {}, .output_path = directory_ + "/coordinator.log"});
   coordinator_address_ = pipe.Read(kStartTimeout);
   SL_CHECK(!coordinator_address_.empty(), Logs());
+  http_address_ = http_pipe.Read(kStartTimeout);
+  SL_CHECK(!http_address_.empty(), Logs());
 }
 
 void Cluster::StartNode(int index) {

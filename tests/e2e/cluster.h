@@ -54,6 +54,7 @@ class Cluster {
 
   const std::string& directory() const { return directory_; }
   const std::string& coordinator_address() const { return coordinator_address_; }
+  const std::string& http_address() const { return http_address_; }
   int node_count() const { return options_.nodes; }
   std::string NodeName(int index) const;
   Process& node(int index) { return *nodes_[static_cast<size_t>(index)]; }
@@ -107,6 +108,7 @@ class Cluster {
   const std::string directory_;
   bool keep_files_ = false;
   std::string coordinator_address_;
+  std::string http_address_;
   std::unique_ptr<Process> coordinator_;
   std::vector<std::unique_ptr<Process>> nodes_;
   std::vector<std::unique_ptr<TcpProxy>> data_proxies_;

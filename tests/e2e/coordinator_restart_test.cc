@@ -50,7 +50,8 @@ class CoordinatorRestartTest : public ::testing::Test {
     AddressPipe pipe(cluster_.directory(), "coordinator-2.port");
     second_ = std::make_unique<Process>(Process::Options{
         .argv = {BinaryPath("shardline-coordinator"), "--listen", cluster_.coordinator_address(),
-                 "--data-dir", cluster_.directory() + "/coordinator", "--port-file", pipe.path()},
+                 "--data-dir", cluster_.directory() + "/coordinator", "--port-file", pipe.path(),
+                 "--http", "127.0.0.1:0"},
         .environment = {},
         .output_path = cluster_.directory() + "/coordinator-2.log"});
     ASSERT_EQ(pipe.Read(kPatience), cluster_.coordinator_address()) << cluster_.Logs();

@@ -42,13 +42,21 @@ class LedgerAlone final : public AdminEvents {
     use(ClusterView());
   }
   void OnLoadModel(LoadStreamId, v1::LoadModelRequest) override {}
+  void OnBeginLoad(v1::LoadModelRequest,
+                   absl::AnyInvocable<void(const absl::StatusOr<std::string>&)> done) override {
+    done(std::string());
+  }
   void OnUnloadModel(const std::string&, absl::AnyInvocable<void(absl::Status)> done) override {
     done(absl::OkStatus());
+  }
+  void OnPreviewModel(const v1::PreviewModelRequest&, PreviewReply done) override {
+    done(v1::ModelPreview());
   }
   void OnCordonNode(const NodeId&, bool, NodeReply done) override { done(v1::NodeSummary()); }
   void OnDrainNode(const v1::DrainNodeRequest&, NodeReply done) override {
     done(v1::NodeSummary());
   }
+  void OnRemoveNode(const NodeId&, NodeReply done) override { done(v1::NodeSummary()); }
   void OnListSessions(
       absl::AnyInvocable<void(const absl::StatusOr<v1::SessionList>&)> done) override {
     v1::SessionList list;

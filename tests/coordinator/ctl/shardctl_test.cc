@@ -12,10 +12,12 @@
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "base/failure.h"
 #include "coordinator/ctl/command_line.h"
 #include "coordinator/ctl/completion.h"
+#include "coordinator/gateway/api_keys.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/wire/failure_conversion.h"
@@ -27,6 +29,7 @@ namespace shardline {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Outcome {
   int code = 0;
@@ -74,6 +77,7 @@ class ScriptedCoordinator : public v1::Admin::Service, public v1::Inference::Ser
   grpc::Status LoadModel(grpc::ServerContext*, const v1::LoadModelRequest* request,
                          grpc::ServerWriter<v1::LoadModelEvent>* writer) override {
     load = *request;
+    load_begun = true;
     v1::LoadModelEvent event;
     event.mutable_model()->set_name("tiny");
     event.mutable_model()->set_layers(4);
@@ -114,7 +118,22 @@ class ScriptedCoordinator : public v1::Admin::Service, public v1::Inference::Ser
     return ToGrpcStatus(answer);
   }
 
+  grpc::Status RemoveNode(grpc::ServerContext*, const v1::RemoveNodeRequest* request,
+                          v1::NodeSummary*) override {
+    removed = request->node_id();
+    return ToGrpcStatus(answer);
+  }
+  grpc::Status PreviewModel(grpc::ServerContext*, const v1::PreviewModelRequest* request,
+                            v1::ModelPreview* reply) override {
+    load = request->load();
+    *reply = preview;
+    return ToGrpcStatus(answer);
+  }
+
   absl::Status answer;
+  std::string removed;
+  v1::ModelPreview preview;
+  bool load_begun = false;
   std::vector<v1::DrainNodeRequest> drains;
   v1::ClusterStatus status;
   bool hang = false;  // ListNodes answers only when released.
@@ -321,6 +340,66 @@ TEST_F(ShardctlTest, ARefusedDrainSaysWhatWouldHelp) {
   const Outcome outcome = Ask({"node", "drain", "node-4"});
   EXPECT_EQ(outcome.code, 6);
   EXPECT_THAT(outcome.err, HasSubstr("--force"));
+}
+
+TEST_F(ShardctlTest, ALostNodeIsRemovedAndALiveOneIsNot) {
+  EXPECT_EQ(Ask({"node", "remove", "node-4"}).out, "node-4 removed\n");
+  EXPECT_EQ(coordinator_.removed, "node-4");
+  coordinator_.answer = absl::FailedPreconditionError("node-4 is live; stop it before removing it");
+  const Outcome outcome = Ask({"node", "remove", "node-4"});
+  EXPECT_EQ(outcome.code, 6);
+  EXPECT_THAT(outcome.err, HasSubstr("is live"));
+  EXPECT_THAT(outcome.err, Not(HasSubstr("--force"))) << "there is no such flag here";
+}
+
+TEST_F(ShardctlTest, ADryRunShowsWhereAModelWouldGoAndLoadsNothing) {
+  coordinator_.preview.set_name("big");
+  coordinator_.preview.set_reason("node-1: needs 5 GiB, has 4 GiB");
+  Outcome outcome = Ask({"model", "load", "/m/big.gguf", "--shards", "2", "--dry-run"});
+  EXPECT_EQ(outcome.code, 6);
+  EXPECT_THAT(outcome.out, HasSubstr("big does not fit:\nnode-1: needs 5 GiB, has 4 GiB"));
+  EXPECT_EQ(coordinator_.load.path(), "/m/big.gguf");
+  EXPECT_EQ(coordinator_.load.shards(), 2u);
+  EXPECT_FALSE(coordinator_.load_begun);
+
+  coordinator_.preview.set_fits(true);
+  coordinator_.preview.set_layers(10);
+  v1::PreviewShard& shard = *coordinator_.preview.add_shards();
+  shard.set_node_id("node-1");
+  shard.mutable_layers()->set_end(10);
+  shard.set_is_head(true);
+  shard.set_bytes(uint64_t{3} << 30);
+  outcome = Ask({"model", "load", "/m/big.gguf", "--dry-run"});
+  EXPECT_EQ(outcome.code, 0);
+  EXPECT_THAT(outcome.out, HasSubstr("nothing is loaded"));
+  EXPECT_THAT(outcome.out, HasSubstr("node-1  0-9     head  3.0 GiB"));
+  EXPECT_THAT(Ask({"model", "load", "/m/big.gguf", "--dry-run", "-o", "json"}).out,
+              HasSubstr("\"fits\": true"));
+}
+
+TEST(ShardctlKeys, ANewKeyIsShownOnceAndItsLineOpensIt) {
+  Outcome outcome = Shardctl({"key", "new", "ops", "--admin"});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<std::string> lines = absl::StrSplit(outcome.out, '\n');
+  ASSERT_EQ(lines.size(), 3u);
+  const absl::StatusOr<ApiKeys> keys = ApiKeys::Parse(lines[1]);
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  ASSERT_NE(keys->Find(lines[0]), nullptr);
+  EXPECT_EQ(keys->Find(lines[0])->kind, KeyKind::kAdmin);
+  EXPECT_THAT(outcome.err, HasSubstr("shown this once"));
+
+  const std::string file = ::testing::TempDir() + "/shardctl-keys";
+  std::remove(file.c_str());
+  outcome = Shardctl({"key", "new", "app", "--file", file, "-q"});
+  EXPECT_EQ(outcome.err, "");
+  const std::string secret = outcome.out.substr(0, outcome.out.size() - 1);
+  std::ifstream in(file);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  EXPECT_THAT(text, Not(HasSubstr(secret)));
+  EXPECT_NE(ApiKeys::Parse(text)->Find(secret), nullptr);
+  EXPECT_EQ(Shardctl({"key", "new", "two words"}).code, 2);
+  EXPECT_EQ(Shardctl({"key", "new"}).code, 2);
+  std::remove(file.c_str());
 }
 
 }  // namespace

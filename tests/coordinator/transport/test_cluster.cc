@@ -45,6 +45,7 @@ TestCluster::TestCluster() {
   directory_ = mkdtemp(pattern.data());
   model_path_ = MakeTinyLlama(directory_, {.layers = 4, .context = 512});
   options_.listen = "127.0.0.1:0";
+  options_.http = "127.0.0.1:0";
   options_.data_dir = directory_ + "/data";
   options_.heartbeat = absl::Milliseconds(50);
   options_.lease = absl::Milliseconds(2000);

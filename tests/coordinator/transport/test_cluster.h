@@ -51,6 +51,7 @@ class TestCluster {
   void Stop();
   int port() const { return coordinator_->port(); }
   int metrics_port() const { return coordinator_->metrics_port(); }
+  int http_port() const { return coordinator_->http_port(); }
 
   // Loads the tiny model over `shards` nodes and waits for the end.
   absl::Status Load(uint32_t shards, std::vector<v1::LoadModelEvent>* events = nullptr);
