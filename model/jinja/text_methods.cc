@@ -218,20 +218,22 @@ absl::StatusOr<Value> Replace(Runtime& runtime, const Value& self, Arguments& ar
 
 absl::StatusOr<Value> JoinItems(Runtime& runtime, const Value& self, Arguments& arguments) {
   SL_ASSIGN_OR_RETURN(const Bound bound, Bind(arguments, "join", {"iterable"}, 1));
-  if (self.text().is_markup) return Fault({"join by text marked safe is not supported"});
+  const bool escapes = self.text().is_markup;
   if (bound[0].Is(Kind::kUndefined)) return Value::OfText(&runtime.meter, "");
   SL_ASSIGN_OR_RETURN(const Value items, ItemsOf(runtime.meter, bound[0]));
   std::string joined;
   bool is_first = true;
   for (const Value& item : items.sequence().items) {
-    if (!item.Is(Kind::kText)) return Fault({"join takes str, not ", TypeName(item)});
+    if (!item.Is(Kind::kText) && !escapes) return Fault({"join takes str, not ", TypeName(item)});
     SL_RETURN_IF_ERROR(runtime.meter.Fits(joined.size() + self.bytes().size()));
     if (!is_first) joined += self.bytes();
     is_first = false;
-    joined += item.bytes();
-    SL_RETURN_IF_ERROR(runtime.meter.Spend(1));
+    SL_RETURN_IF_ERROR(runtime.meter.Spend(item.extent().weight));
+    SL_ASSIGN_OR_RETURN(const std::string text, TextOf(item));
+    const bool is_safe = item.Is(Kind::kText) && item.text().is_markup;
+    joined += escapes && !is_safe ? EscapeHtml(text) : text;
   }
-  return Value::OfText(&runtime.meter, std::move(joined));
+  return Value::OfText(&runtime.meter, std::move(joined), escapes);
 }
 
 template <std::string (*kMapped)(std::string_view)>

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes unicode_tables.cc beside this script, from the character database of this Python."""
+"""Writes unicode_tables.cc and unprintable.cc beside this script, from the character database of this Python."""
 import os
 import sys
 import unicodedata
 
-HEAD = """// Written by unicode_tables.py from Unicode {version}.
+HEAD = f"""// Written by unicode_tables.py from Unicode {unicodedata.unidata_version}.
 
 #include "model/jinja/unicode_tables.h"
 
@@ -67,21 +67,24 @@ def special(mapped):
     return found
 
 
+def write(name, parts):
+    here = os.path.dirname(os.path.abspath(__file__))
+    with open(os.path.join(here, name), "w", encoding="utf-8") as file:
+        file.write("\n".join(parts) + "\n}  // namespace shardline::jinja\n")
+
+
 def main():
-    out = [HEAD.format(version=unicodedata.unidata_version)]
+    out = [HEAD]
     pair = "{{0x{:X}, 0x{:X}}},".format
     run = "{{0x{:X}, 0x{:X}, {}, {}}},".format
     cased = lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"
-    out.append(table("CodePointRange", "Unprintable",
-                     [pair(*r) for r in ranges(lambda c: not c.isprintable())]))
+    write("unprintable.cc", [HEAD, table("CodePointRange", "Unprintable",
+                                         [pair(*r) for r in ranges(lambda c: not c.isprintable())])])
     out.append(table("CodePointRange", "Cased", [pair(*r) for r in ranges(cased)]))
     for name, mapped in [("Upper", str.upper), ("Lower", str.lower), ("Title", str.title)]:
         out.append(table("CaseRun", f"{name}Runs", [run(*r) for r in deltas(mapped)]))
         out.append(table("CaseText", f"{name}Texts", special(mapped)))
-    out.append("}  // namespace shardline::jinja")
-    here = os.path.dirname(os.path.abspath(__file__))
-    with open(os.path.join(here, "unicode_tables.cc"), "w", encoding="utf-8") as file:
-        file.write("\n".join(out) + "\n")
+    write("unicode_tables.cc", out)
 
 
 main()

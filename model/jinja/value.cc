@@ -169,6 +169,8 @@ std::string_view TypeName(const Value& value) {
 
 absl::StatusOr<std::string> HashKey(const Value& value) {
   switch (value.kind()) {
+    case Kind::kUndefined:
+      return std::string("u");
     case Kind::kNone:
       return std::string("n");
     case Kind::kBool:

@@ -36,8 +36,10 @@ def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=Fa
 
 
 def environment():
+    # Without the optimizer, which folds constants by other rules than it runs the rest by
+    # (`none[1:]` is undefined in a constant and an error elsewhere).
     env = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True,
+        trim_blocks=True, lstrip_blocks=True, optimized=False,
         extensions=[Generation, jinja2.ext.loopcontrols])
     env.filters["tojson"] = tojson
     env.globals["raise_exception"] = raise_exception

@@ -8,7 +8,6 @@
 TEMPLATES is the folder that deploy/fetch_templates.sh fills, BINARY the program jinja_render.
 Needs jinja2. README.md describes the output.
 """
-import hashlib
 import json
 import os
 import subprocess
@@ -37,7 +36,11 @@ openai-gpt-oss-120b tencent-Hy3 unsloth-mistral-Devstral-Small-2507 upstage-Sola
 
 
 def digest(text):
-    return hashlib.sha256(text.encode()).hexdigest()
+    """FNV-1a, 64 bits."""
+    value = 0xCBF29CE484222325
+    for byte in text.encode():
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return f"{value:016x}"
 
 
 def variables_of(conversation):

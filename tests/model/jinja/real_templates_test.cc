@@ -4,8 +4,7 @@
 // Needs the templates that deploy/fetch_templates.sh brings: SHARDLINE_TEMPLATES, or
 // models/templates below the source root.
 
-#include <openssl/sha.h>
-
+#include <cstdint>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
@@ -14,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/escaping.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/civil_time.h"
 #include "absl/time/time.h"
@@ -34,10 +33,11 @@ std::string TemplateFolder() {
   return folder == nullptr ? "models/templates" : folder;
 }
 
+// FNV-1a, 64 bits, as text.
 std::string Digest(const std::string& text) {
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  return absl::BytesToHexString(std::string(reinterpret_cast<const char*>(digest), sizeof(digest)));
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char byte : text) hash = (hash ^ static_cast<uint8_t>(byte)) * 0x100000001B3;
+  return absl::StrFormat("%016x", hash);
 }
 
 std::vector<Json> Conversations() {
