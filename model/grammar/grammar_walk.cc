@@ -12,11 +12,13 @@ constexpr size_t kReadingsMax = 4096;  // Of one place, those left behind on the
 constexpr size_t kReadingsKeptMax = 1 << 18;
 constexpr size_t kStacksMax = 1 << 17;
 constexpr size_t kStepsMax = 1 << 20;
-constexpr size_t kForgetPart = 4;  // Of any limit is used: it is time to forget.
+constexpr int64_t kWorkMax = 1 << 22;  // Edges and readings that are looked at.
+constexpr size_t kForgetPart = 4;      // Of any limit is used: it is time to forget.
 
 }  // namespace
 
-GrammarWalk::GrammarWalk(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
+GrammarWalk::GrammarWalk(std::shared_ptr<const Grammar> grammar)
+    : grammar_(std::move(grammar)), work_left_(kWorkMax) {
   Reset();
 }
 
@@ -37,9 +39,15 @@ bool GrammarWalk::AwaitsTrigger(Place place) const {
 }
 
 GrammarWalk::Place GrammarWalk::Compute(Place place, uint8_t byte) {
+  if (work_left_ < 0) {
+    met_limit_ = true;
+    return kNowhere;
+  }
   work_.clear();
   for (const Reading& reading : ReadingsOf(place)) {
-    for (const Grammar::Edge& edge : grammar_->EdgesOf(grammar_->state(reading.state))) {
+    const std::span<const Grammar::Edge> edges = grammar_->EdgesOf(grammar_->state(reading.state));
+    work_left_ -= static_cast<int64_t>(edges.size());
+    for (const Grammar::Edge& edge : edges) {
       if (edge.low <= byte && byte <= edge.high) work_.push_back({edge.target, reading.stack});
     }
   }
@@ -62,6 +70,7 @@ GrammarWalk::Place GrammarWalk::CloseWork() {
     }
     Expand(reading, &can_end);
   }
+  work_left_ -= static_cast<int64_t>(visited_.size());
   if (found_.empty() && !can_end) return kNowhere;
   std::sort(found_.begin(), found_.end());
   return Intern(can_end);
@@ -143,6 +152,7 @@ GrammarWalk::Place GrammarWalk::Intern(bool can_end) {
 }
 
 bool GrammarWalk::Forget(Place* kept) {
+  work_left_ = kWorkMax;
   if (readings_.size() < kReadingsKeptMax / kForgetPart &&
       stacks_.size() < kStacksMax / kForgetPart && steps_.size() < kStepsMax / kForgetPart) {
     return false;

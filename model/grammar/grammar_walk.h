@@ -7,7 +7,8 @@
 // numbers, and a step that was taken before is a look into a table: the walk builds, as far as it
 // is used, the deterministic automaton of the grammar.
 //
-// Memory is bounded: some KiB as a rule, 16 MiB at the worst. A text may not nest deeper than
+// Memory is bounded: some KiB as a rule, 16 MiB at the worst; so is the work from one Forget to the
+// next, at some 100 ms. A text may not nest deeper than
 // kGrammarDepthMax, as if the grammar said so. Any other limit that is met is told by met_limit:
 // what the walk says then is no longer the grammar's word.
 // Not thread-safe: belongs to one request.
@@ -53,8 +54,8 @@ class GrammarWalk {
   // Sticky: some kNowhere may be the walk's own doing.
   bool met_limit() const { return met_limit_; }
 
-  // Gives back all places but `*kept`, which gets a new number, if much memory is used; true if it
-  // did. start() holds.
+  // For between tokens. Gives back all places but `*kept`, which gets a new number, if much memory
+  // is used; true if it did. start() holds.
   bool Forget(Place* kept);
 
  private:
@@ -97,6 +98,7 @@ class GrammarWalk {
   const std::shared_ptr<const Grammar> grammar_;
   Place start_ = kNowhere;
   bool met_limit_ = false;
+  int64_t work_left_ = 0;
   std::vector<PlaceEntry> places_;  // [0] is kNowhere.
   std::vector<Reading> readings_;   // Of all places, each sorted.
   std::vector<Place> steps_;        // [places, classes]

@@ -48,10 +48,11 @@ std::vector<int32_t> TriedOneByOne(const std::shared_ptr<const Grammar>& grammar
                                    const std::string& text) {
   const Vocabulary& vocabulary = MadeVocabulary()->vocabulary();
   std::vector<int32_t> out;
+  GrammarWalk walk(grammar);
+  GrammarWalk::Place here = walk.start();
+  for (const char byte : text) here = walk.Next(here, static_cast<uint8_t>(byte));
   for (int32_t token = 0; token < kMadeVocabularySize; ++token) {
-    GrammarWalk walk(grammar);
-    GrammarWalk::Place place = walk.start();
-    for (const char byte : text) place = walk.Next(place, static_cast<uint8_t>(byte));
+    GrammarWalk::Place place = here;
     bool may_come = walk.CanEnd(place);
     if (token != kMadeEnd) {
       const bool is_text = !vocabulary.TraitsOf(token).is_control || walk.AwaitsTrigger(place);
@@ -146,6 +147,38 @@ TEST(TokenMaskTest, HalfACharacterIsFinishedByTheRightBytes) {
     mask.Accept(TokensOf(mask.Allowed()).front());
   }
   EXPECT_TRUE(mask.MustEnd());
+}
+
+// Many ways to go on at every byte, each of them costly and none of them the same.
+TEST(TokenMaskTest, AMaskThatCostsTooMuchIsToldAndNotFinished) {
+  std::string gbnf = "root ::= w{1000}\nw ::= [a-u0-9]";
+  for (int i = 0; i < 1500; ++i) gbnf += " | x" + std::to_string(i);
+  for (int i = 0; i < 1500; ++i) gbnf += "\nx" + std::to_string(i) + " ::= \"a\" w{2} \"z\"";
+  TokenMask mask(Parsed(gbnf), MadeVocabulary(), std::vector<int32_t>{kMadeEnd});
+  for (int i = 0; i < 20 && !mask.met_limit(); ++i) {
+    mask.Allowed();
+    mask.Accept(15);
+  }
+  EXPECT_TRUE(mask.met_limit());
+}
+
+TEST(TokenMaskTest, MasksAreRightAlsoBehindMuchThatWasForgotten) {
+  const auto grammar = Parsed(
+      "root ::= item{0,9000}\nitem ::= \"[\" item \"]\" | [abcdef] | \"u\" \"t\" | \"0\" \"1\"?");
+  TokenMask mask(grammar, MadeVocabulary(), std::vector<int32_t>{kMadeEnd});
+  std::mt19937 random(6);
+  std::string text;
+  for (int i = 0; i < 4000; ++i) {
+    const std::vector<int32_t> allowed = TokensOf(mask.Allowed());
+    if (i % 400 == 0) {
+      ASSERT_EQ(allowed, TriedOneByOne(grammar, text));
+    }
+    const int32_t token = allowed[random() % (allowed.size() - 1)];
+    if (token == kMadeEnd) continue;
+    mask.Accept(token);
+    text += MadeVocabulary()->vocabulary().Bytes(token);
+  }
+  EXPECT_FALSE(mask.met_limit());
 }
 
 TEST(TokenMaskTest, WhatIsNotAllowedLeadsNowhere) {
