@@ -85,8 +85,8 @@ export class Chat {
   async remove(chat) {
     const ok = !chat.messages.length || await confirmDialog({
       title: 'Delete this chat?', verb: 'Delete', dangerous: true,
-      lines: [`“${ChatStore.titleOf(chat)}” and its ${chat.messages.length} messages are gone ` +
-              'for good. Export it first to keep a copy.'],
+      lines: [`“${ChatStore.titleOf(chat)}” and its ${chat.messages.length} messages go for ` +
+              'good. Export it first to keep a copy.'],
     });
     if (!ok) return;
     if (this.running && this.running.chat === chat) this.stop();

@@ -4,7 +4,7 @@ import {kSettings} from './chat_answer.js';
 import {ChatStore} from './chat_store.js';
 import {copyButton} from './dialogs.js';
 import {h, icon} from './dom.js';
-import {count, duration, percent, rate} from './format.js';
+import {count, duration, micros, percent, rate} from './format.js';
 import {markdown} from './markdown.js';
 import {modelStatus} from './facts.js';
 import {waterfall} from './waterfall.js';
@@ -88,7 +88,8 @@ function greeting(app) {
     chat.modelsError ? h('p', {class: 'tone-bad'}, icon('s-failed', 'Error'), ' ',
                          chat.modelsError.message) : null,
     chat.modelsError && chat.modelsError.status === 401
-      ? h('button', {class: 'primary', onclick: () => app.askKey('api')}, 'Enter an API key') : null,
+      ? h('button', {class: 'primary', onclick: () => app.askKey('api')}, 'Enter an API key')
+      : null,
     why ? h('p', {class: `tone-${why.tone}`}, icon(`s-${why.icon}`), ' ',
             `${loading.name} is ${why.word}${why.why ? `: ${why.why}` : ''}`) : null,
     chat.model() ? h('p', {class: 'dim'}, 'Enter sends, Shift+Enter begins a new line, ' +
@@ -154,7 +155,7 @@ function liveLine(answer) {
   if (answer.phase === 'writing') {
     const {tokensPerS, ttftMs} = answer.stats();
     return h('p', {class: 'live dim'}, h('span', {class: 'caret', 'aria-hidden': 'true'}),
-      tokensPerS ? `${rate(tokensPerS)}, first token after ${duration(ttftMs)}` : 'Writing');
+      tokensPerS ? `${rate(tokensPerS)}, first token after ${micros(1000 * ttftMs)}` : 'Writing');
   }
   const progress = answer.progress;
   if (!progress || !progress.total) {
@@ -189,13 +190,13 @@ function footer(chat, message, isLast) {
   const served = message.served || {};
   const figures = [
     stats.tokensPerS ? rate(stats.tokensPerS) : '',
-    stats.ttftMs ? `first token ${duration(stats.ttftMs)}` : '',
+    stats.ttftMs ? `first token ${micros(1000 * stats.ttftMs)}` : '',
     stats.tokens ? `${count(stats.tokens)} tokens` : '',
     stats.promptTokens ? `prompt ${count(stats.promptTokens)}` +
       (stats.cachedTokens ? ` (${count(stats.cachedTokens)} cached)` : '') : '',
   ].filter(Boolean);
   return h('div', {class: 'message-acts'},
-    h('span', {class: 'dim figures-line'}, figures.join(' · ')),
+    figures.length ? h('span', {class: 'dim figures-line'}, figures.join(' · ')) : null,
     served.nodes && served.nodes.length
       ? h('span', {class: 'dim served', title: served.plan ? `plan ${served.plan}` : undefined},
           served.nodes.join(' → ')) : null,
@@ -218,8 +219,8 @@ function hops(app, entry) {
   return h('p', {class: 'tone-warn'}, icon('s-cordoned', 'Warning'), ' ',
     entry.error.status === 404 ? 'The coordinator keeps the last 256 requests; this one is gone.'
                                : entry.error.message, ' ',
-    locked ? h('button', {class: 'small', onclick: () => app.askKey('admin')}, 'Enter the admin key')
-           : null);
+    locked ? h('button', {class: 'small', onclick: () => app.askKey('admin')},
+               'Enter the admin key') : null);
 }
 
 function composer(app, current) {

@@ -23,10 +23,10 @@ export function clusterView(app) {
       h('div', {class: 'cluster-picture'},
         state.models.length === 0 ? noModel(state) : null,
         state.models.map((model) => modelPanel(app, state, model)),
-        spares(state)),
+        spares(state),
+        nodesPanel(app, state),
+        sessionsPanel(app, state)),
       timelinePanel(app)),
-    nodesPanel(app, state),
-    sessionsPanel(app, state),
     placementPanel(app, state));
 }
 
@@ -54,17 +54,16 @@ function figure(name, value, detail, tone) {
 
 function figures(app, state) {
   const {cluster} = state;
-  const used = state.nodes.reduce(
-    (sum, n) => sum + num(n.kv_pages_total) - num(n.kv_pages_free), 0);
-  const total = state.nodes.reduce((sum, n) => sum + num(n.kv_pages_total), 0);
-  const memory = state.nodes.filter((n) => n.state !== 'NODE_STATE_LOST');
-  const memoryUsed = memory.reduce((sum, n) => sum + num(n.memory_used_bytes), 0);
-  const memoryAll = memory.reduce((sum, n) => sum + num((n.capacity || {}).memory_bytes), 0);
+  const alive = state.nodes.filter((n) => n.state !== 'NODE_STATE_LOST');
+  const sum = (of) => alive.reduce((total, node) => total + num(of(node)), 0);
+  const total = sum((n) => n.kv_pages_total);
+  const used = total - sum((n) => n.kv_pages_free);
+  const memoryUsed = sum((n) => n.memory_used_bytes);
+  const memoryAll = sum((n) => (n.capacity || {}).memory_bytes);
   const ready = state.models.filter((m) => m.state === 'MODEL_STATE_READY').length;
-  const live = state.nodes.length - num(cluster.nodes_lost);
   return h('dl', {class: 'figures'},
-    figure('Nodes', `${live} of ${state.nodes.length}`, 'live',
-           num(cluster.nodes_lost) ? 'bad' : ''),
+    figure('Nodes', `${alive.length} of ${state.nodes.length}`, 'live',
+           alive.length < state.nodes.length ? 'bad' : ''),
     figure('Models', `${ready} of ${state.models.length}`, 'ready',
            ready < state.models.length || !ready ? 'bad' : ''),
     figure('Sessions', count(state.figures.sessions_running),
@@ -130,32 +129,35 @@ function spares(state) {
     list.map((node, i) => h('a', {key: node.node_id,
       href: `#cluster/${encodeURIComponent(node.node_id)}`},
       node.node_id, i + 1 < list.length ? ', ' : '')),
-    h('span', {class: 'dim'}, ' hold no layers and take over when a node is lost'));
+    h('span', {class: 'dim'}, list.length === 1
+      ? ' holds no layers and takes over when another is lost'
+      : ' hold no layers and take over when another is lost'));
 }
 
 function sessionsPanel(app, state) {
+  const several = state.models.length > 1;
   return h('section', {class: 'panel', 'aria-labelledby': 'sessions-title'},
     h('header', {class: 'panel-head'}, h('h2', {id: 'sessions-title'}, 'Sessions'),
       h('span', {class: 'dim'}, plural(state.sessions.length, 'session'))),
     state.sessions.length === 0
       ? h('p', {class: 'dim none'}, 'Nothing is being generated.')
-      : h('table', {class: 'list'},
-          h('caption', {class: 'hidden'}, 'Sessions that have not ended'),
+      : h('table', {class: 'list', 'aria-label': 'Sessions that have not ended'},
           h('thead', null, h('tr', null,
-            ['Session', 'Phase', 'Model', 'Tokens', 'Attempts', 'Age', 'Left', 'Route', '']
-              .map((title, i) => h('th', {key: i, scope: 'col',
-                                          class: [3, 4, 5, 6].includes(i) ? 'num' : ''},
-                                   title || h('span', {class: 'hidden'}, 'Actions'))))),
-          h('tbody', null, state.sessions.map((s) => sessionRow(s)))));
+            [['Session'], ['Phase'], several ? ['Model'] : null, ['Tokens', 'num'],
+             ['Attempts', 'num'], ['Age', 'num'], ['Left', 'num'], ['Route'], ['']]
+              .filter(Boolean).map(([title, kind]) => h('th', {
+                key: title, scope: 'col', class: kind || ''},
+                title || h('span', {class: 'hidden'}, 'Actions'))))),
+          h('tbody', null, state.sessions.map((s) => sessionRow(s, several)))));
 }
 
-function sessionRow(s) {
+function sessionRow(s, several) {
   const restarted = num(s.attempts) > 1;
   return h('tr', {key: s.session},
     h('th', {scope: 'row', 'data-name': 'Session'}, s.session,
       h('span', {class: 'dim'}, ` epoch ${s.epoch}`)),
     h('td', {'data-name': 'Phase'}, s.phase),
-    h('td', {'data-name': 'Model'}, s.model),
+    several ? h('td', {'data-name': 'Model'}, s.model) : null,
     h('td', {class: 'num', 'data-name': 'Tokens'}, count(s.tokens),
       h('span', {class: 'dim'}, ` after ${count(s.prompt_tokens)}`)),
     h('td', {class: restarted ? 'num tone-warn' : 'num', 'data-name': 'Attempts'},
@@ -163,7 +165,8 @@ function sessionRow(s) {
     h('td', {class: 'num', 'data-name': 'Age'}, duration(s.age_ms)),
     h('td', {class: 'num', 'data-name': 'Left'}, duration(s.budget_ms)),
     h('td', {'data-name': 'Route'},
-      (s.route || []).map((hop) => hop.node_id).join(' → ') || h('span', {class: 'dim'}, 'none yet')),
+      (s.route || []).map((hop) => hop.node_id).join(' → ') ||
+        h('span', {class: 'dim'}, 'none yet')),
     h('td', {class: 'acts'},
       h('button', {class: 'small', 'aria-label': `Cancel session ${s.session}`,
                    onclick: () => cancelSession(s)}, 'Cancel…')));

@@ -38,8 +38,8 @@ const answer = await client.chat.completions.create({
 console.log(answer.choices[0].message.content);`},
   ];
   const operators = [
-    {title: 'Add a node', note: 'On each machine. The data directory holds the node’s id: one for ' +
-     'each node, and the same one at every start.', text:
+    {title: 'Add a node', note: 'On each machine. The data directory holds the node’s id: one ' +
+     'for each node, and the same one at every start.', text:
 `shardline-node --coordinator ${coordinator} \\
   --listen 0.0.0.0:7080 \\
   --data-dir /var/lib/shardline-node`},
@@ -76,8 +76,8 @@ export function connectView(app) {
 
 function snippet({title, note, text}) {
   return h('section', {key: title, class: 'snippet'},
-    h('h3', null, title), h('p', {class: 'dim'}, note),
-    h('div', {class: 'code'}, h('div', {class: 'code-head'}, h('span', null, ''),
+    h('header', null, h('h3', null, title), h('p', {class: 'dim'}, note),
       copyButton(() => text, `Copy: ${title}`)),
-    h('pre', {tabindex: '0', 'aria-label': title}, h('code', null, text))));
+    h('div', {class: 'code'}, h('pre', {tabindex: '0', 'aria-label': title},
+                                h('code', null, text))));
 }

@@ -147,6 +147,6 @@ function drawToasts() {
   render(document.getElementById('toasts'), toasts.map((toast) => {
     toast.key = toast.key || ++nextKey;
     return h('div', {key: toast.key, class: `toast tone-${toast.tone}`},
-             icon(toast.tone === 'bad' ? 's-failed' : 's-ready'), ' ', toast.text);
+             icon({bad: 's-failed', warn: 's-cordoned'}[toast.tone] || 's-ready'), ' ', toast.text);
   }));
 }

@@ -6,7 +6,7 @@
 const SVG = 'http://www.w3.org/2000/svg';
 
 // h('a', {href, class, onclick, key, ref, style: {…}}, child, …). Children are nodes, strings,
-// numbers, arrays of those, or nothing (null and booleans hold their place). In an array every
+// numbers, arrays of those, or nothing (null and false hold their place). In an array every
 // node wants a key that is its own among its siblings. `ref` is called once with the element.
 export function h(tag, props, ...children) {
   const out = [];
@@ -17,7 +17,7 @@ export function h(tag, props, ...children) {
 function flatten(children, out) {
   for (const child of children) {
     if (Array.isArray(child)) flatten(child, out);
-    else if (child === null || child === undefined || typeof child === 'boolean') out.push(text(''));
+    else if (child === null || child === undefined || child === false) out.push(text(''));
     else if (typeof child === 'object') out.push(child);
     else out.push(text(String(child)));
   }
@@ -101,7 +101,7 @@ function patchChildren(parent, before, after, isSvg) {
   }
 }
 
-const kProperties = new Set(['value', 'checked', 'selected', 'scrollTop']);
+const kProperties = new Set(['value', 'checked']);
 
 function setProp(el, name, value, old) {
   if (name === 'key' || name === 'ref') return;
@@ -109,10 +109,12 @@ function setProp(el, name, value, old) {
     el[name] = value || null;
   } else if (name === 'style') {
     setStyle(el, value || {}, old || {});
+  } else if (kProperties.has(name)) {
+    // Against the element, not against what was drawn before: a person may have typed since.
+    const wanted = value === undefined ? '' : value;
+    if (el[name] !== wanted) el[name] = wanted;
   } else if (value === old) {
     return;
-  } else if (kProperties.has(name)) {
-    el[name] = value === undefined ? '' : value;
   } else if (value === null || value === undefined || (value === false && !isAria(name))) {
     el.removeAttribute(name);
   } else {

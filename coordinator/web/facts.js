@@ -104,12 +104,12 @@ export function linkSilence(state, from, to) {
   return link && link.silent_ms !== null && link.silent_ms !== undefined ? num(link.silent_ms) : 0;
 }
 
-// Ranges of layers that no live node has loaded: [{begin, end}…].
+// Ranges of layers that no live node holds or is loading: [{begin, end}…].
 export function gapsOf(model, stages) {
   const total = num(model.layers);
   const held = new Array(total).fill(false);
   for (const stage of stages) {
-    if (!stage.shards.some(serves)) continue;
+    if (stage.shards.every((s) => s.node_lost || s.state === 'SHARD_STATE_FAILED')) continue;
     held.fill(true, Math.max(0, stage.layers.begin), Math.min(total, stage.layers.end));
   }
   const gaps = [];
@@ -166,12 +166,13 @@ export function problemsOf(state, timeline, grpcAddress) {
       command: 'shardctl status', model: model.name,
     });
   }
+  // What a model lacks is told above, and what still loads is no problem.
   const told = (line) => state.models.some(
-    (m) => modelStatus(m).tone === 'bad' && line.startsWith(`${m.name}: `));
+    (m) => m.state !== 'MODEL_STATE_READY' && line.startsWith(`${m.name}: `));
   for (const line of state.cluster.problems || []) {
     if (told(line)) continue;
-    out.push({key: `line-${line.replace(/[0-9.]+/g, '#')}`, tone: 'warn', ...splitHint(line),
-              sinceMs: 0, command: commandIn(line)});
+    out.push({key: `line-${line.replace(/[0-9.]+/g, '#')}`, tone: 'warn', ...splitLine(line),
+              sinceMs: 0});
   }
   return out;
 }
@@ -183,24 +184,25 @@ function lostNode(node, state, timeline, grpcAddress) {
     key: `node-${node.node_id}`, tone: 'bad', what: `${node.node_id} is lost`,
     why: node.reason || 'No reason is known.',
     sinceMs: event ? event.at_unix_ms : state.at_unix_ms - num(node.last_beat_ms),
-    hint: held.length ? `It held ${held.map((s) => layers(s.layers)).join(', ')}.`
-                      : 'It held no layers; nothing waits for it.',
-    command: `shardline-node --coordinator ${grpcAddress} --node-id ${node.node_id} ` +
-             '--data-dir <the same as before>',
+    hint: (held.length ? `It held ${held.map((s) => layers(s.layers)).join(', ')}. `
+                       : 'It held no layers; nothing waits for it. ') +
+          'Start it with the data directory it had, or forget it below.',
+    command: `shardline-node --node-id ${node.node_id} --coordinator ${grpcAddress} --data-dir DIR`,
     node: node.node_id,
   };
 }
 
-// The coordinator's lines read "what: why; the command that helps".
-function splitHint(line) {
-  const at = line.indexOf(': ');
-  return at > 0 ? {what: line.slice(0, at), why: line.slice(at + 2), hint: ''}
-                : {what: line, why: '', hint: ''};
-}
-
-function commandIn(line) {
-  const match = /shard(?:ctl|line-node)\b[^;]*$/.exec(line);
-  return match && match[0].startsWith('shardctl') ? match[0] : 'shardctl status';
+// The coordinator's lines read "what: why; what helps", the last two where there is such a thing.
+function splitLine(line) {
+  const semicolon = line.lastIndexOf('; ');
+  const hint = semicolon > 0 ? line.slice(semicolon + 2) : '';
+  const rest = semicolon > 0 ? line.slice(0, semicolon) : line;
+  const colon = rest.indexOf(': ');
+  return {
+    what: colon > 0 ? rest.slice(0, colon) : rest, why: colon > 0 ? rest.slice(colon + 2) : '',
+    hint: hint.startsWith('shardctl ') ? '' : hint && `${hint[0].toUpperCase()}${hint.slice(1)}.`,
+    command: hint.startsWith('shardctl ') ? hint : 'shardctl status',
+  };
 }
 
 // What may be done with a node, and why not: {drain, cordon, uncordon, remove}: '' or a reason.

@@ -71,7 +71,8 @@ export function micros(us) {
 }
 
 export function rate(tokensPerSecond) {
-  return `${digits(num(tokensPerSecond))} tok/s`;
+  const value = num(tokensPerSecond);
+  return `${value > 0 ? digits(value) : '0'} tok/s`;
 }
 
 // As the command line has it: both ends inclusive.

@@ -9,8 +9,8 @@ export function layerMap(model, stages) {
   const total = Math.max(num(model.layers), ...stages.map((stage) => stage.layers.end), 1);
   const rows = stages.flatMap((stage) => stage.shards.map((shard) => ({stage, shard})));
   const gaps = gapsOf(model, stages);
-  return h('div', {class: 'map-scroll'}, h('table', {class: 'layer-map'},
-    h('caption', {class: 'hidden'}, `Layers of ${model.name} by node`),
+  return h('div', {class: 'map-scroll'}, h('table', {
+    class: 'layer-map', 'aria-label': `Layers of ${model.name} by node`},
     h('thead', null, h('tr', null,
       h('th', {scope: 'col'}, 'Node'),
       h('th', {scope: 'col', class: 'map-axis'}, axis(total)),

@@ -149,7 +149,8 @@ function table(lines) {
   return h('div', {class: 'table-scroll', tabindex: '0', role: 'group', 'aria-label': 'Table'},
     h('table', null,
       h('thead', null, h('tr', null, row('th', head))),
-      h('tbody', null, lines.slice(2).map((line, i) => h('tr', {key: i}, row('td', cells(line)))))));
+      h('tbody', null, lines.slice(2).map((line, i) => h('tr', {key: i},
+        row('td', cells(line)))))));
 }
 
 function paragraph(lines) {

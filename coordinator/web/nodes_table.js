@@ -1,6 +1,7 @@
 // The list of nodes: state, load, and the buttons that change what a node is asked to do.
 
 import {cordonNode, drainNode, removeNode, uncordonNode} from './actions.js';
+import {notify} from './dialogs.js';
 import {h, icon} from './dom.js';
 import {bytesOf, count, duration, layers, num, percent, plural} from './format.js';
 import {nodeActions, nodeStatus, shardsOf} from './facts.js';
@@ -12,11 +13,10 @@ export function nodesPanel(app, state) {
       h('a', {class: 'more', href: '#connect'}, 'Add a node')),
     state.nodes.length === 0
       ? h('p', {class: 'dim none'}, 'None has joined.')
-      : h('table', {class: 'list nodes'},
-          h('caption', {class: 'hidden'}, 'Nodes of this cluster'),
+      : h('table', {class: 'list nodes', 'aria-label': 'Nodes of this cluster'},
           h('thead', null, h('tr', null,
             [['Node'], ['State'], ['Layers'], ['Memory'], ['KV pages'], ['Sessions', 'num'],
-             ['Heartbeat', 'num'], ['']].map(([title, kind], i) => h('th', {
+             ['Last beat', 'num'], ['']].map(([title, kind], i) => h('th', {
               key: i, scope: 'col', class: kind || ''},
               title || h('span', {class: 'hidden'}, 'Actions'))))),
           h('tbody', null, state.nodes.map((node) => nodeRow(app, node, state)))));
@@ -34,12 +34,12 @@ function nodeRow(app, node, state) {
     class: `tone-${now.tone}${app.picked === node.node_id ? ' is-picked' : ''}`,
   },
   h('th', {scope: 'row', 'data-name': 'Node'}, node.node_id,
-    h('div', {class: 'dim sub'},
-      [node.address, capacity.device, node.version].filter(Boolean).join(' · '))),
+    h('div', {class: 'dim sub'}, node.address),
+    h('div', {class: 'dim sub'}, [capacity.device, node.version].filter(Boolean).join(' · '))),
   h('td', {'data-name': 'State'},
     h('span', {class: 'state'}, icon(`s-${now.icon}`), ' ', now.word),
     now.why ? h('div', {class: 'dim sub'}, now.why) : null),
-  h('td', {'data-name': 'Layers'},
+  h('td', {class: 'ranges', 'data-name': 'Layers'},
     ranges.length
       ? ranges.map((s) => h('div', {key: s.model + s.layers.begin},
           layers(s.layers).replace(/^layers? /, ''), s.is_head ? h('span', {class: 'tag'}, 'head')
@@ -48,10 +48,11 @@ function nodeRow(app, node, state) {
   h('td', {'data-name': 'Memory'}, lost ? h('span', {class: 'dim'}, 'unknown')
     : meter(num(node.memory_used_bytes), num(capacity.memory_bytes),
             bytesOf(node.memory_used_bytes, capacity.memory_bytes))),
-  h('td', {'data-name': 'KV pages'}, lost || !kvTotal ? h('span', {class: 'dim'}, 'none')
+  h('td', {'data-name': 'KV pages'}, lost || !kvTotal
+    ? h('span', {class: 'dim'}, lost ? 'unknown' : 'none')
     : meter(kvUsed, kvTotal, `${count(kvUsed)} of ${count(kvTotal)}`)),
   h('td', {class: 'num', 'data-name': 'Sessions'}, count(node.sessions_running)),
-  h('td', {class: 'num', 'data-name': 'Heartbeat'}, `${duration(node.last_beat_ms)} ago`),
+  h('td', {class: 'num', 'data-name': 'Last beat'}, duration(node.last_beat_ms)),
   h('td', {class: 'acts'}, buttons(node, state)));
 }
 
@@ -65,10 +66,11 @@ function meter(used, total, words) {
 
 function buttons(node, state) {
   const may = nodeActions(node, state);
+  // A button that must not act stays in reach of the keyboard, so that it can say why.
   const act = (verb, why, run) => h('button', {
-    key: verb, class: 'small', disabled: Boolean(why), title: why || undefined,
+    key: verb, class: 'small', 'aria-disabled': why ? 'true' : null, title: why || undefined,
     'aria-label': why ? `${verb} ${node.node_id}: not now, ${why}` : `${verb} ${node.node_id}`,
-    onclick: run,
+    onclick: why ? () => notify('warn', `${why}.`) : run,
   }, verb);
   if (node.state === 'NODE_STATE_LOST') {
     return [act('Forget…', may.remove, () => removeNode(node, state))];

@@ -74,8 +74,7 @@ function preview(answer) {
     h('h3', null, icon(answer.fits ? 's-ready' : 's-failed'), ' ',
       answer.fits ? `Fits on ${plural(shards.length, 'node')}` : 'Does not fit'),
     answer.reason ? h('pre', {class: 'why'}, answer.reason) : null,
-    shards.length ? h('table', {class: 'list'},
-      h('caption', {class: 'hidden'}, 'Shards as they would be placed'),
+    shards.length ? h('table', {class: 'list', 'aria-label': 'Shards as they would be placed'},
       h('thead', null, h('tr', null,
         ['Node', 'Layers', 'Weights', 'KV pages', 'Memory free'].map((title, i) => h('th', {
           key: i, scope: 'col', class: i > 1 ? 'num' : ''}, title)))),

@@ -14,7 +14,7 @@ export function filterEvents(events, {level, text}) {
   return events.filter((event) => {
     if ((kLevels[event.level] || 0) < kLevels[level]) return false;
     const all = `${event.text} ${event.kind} ${event.node || ''} ${event.model || ''} ` +
-                `${event.session || ''}`.toLowerCase();
+                `${event.session === '0' ? '' : event.session || ''}`;
     return words.every((word) => all.toLowerCase().includes(word));
   }).reverse();
 }

@@ -1,7 +1,7 @@
 // Where the time of one request went: queue, prompt, tokens, and the share of every node in a lap
 // round the ring.
 
-import {h} from './dom.js';
+import {h, icon} from './dom.js';
 import {count, layers, micros, num, plural, rate} from './format.js';
 
 // The parts of a request, in order: {phases: [{name, begin, end}], total} in µs, and of an average
@@ -35,7 +35,7 @@ export function waterfall(request) {
   const {total, phases, lap} = breakdown(request);
   return h('div', {class: 'waterfall'},
     h('h4', null, 'This request'),
-    h('table', null, h('caption', {class: 'hidden'}, 'Phases of the request'),
+    h('table', {'aria-label': 'Phases of the request'},
       h('tbody', null, phases.map((phase) => h('tr', {key: phase.name},
         h('th', {scope: 'row'}, phase.name),
         h('td', {class: 'fall'}, bar(phase.kind, phase.begin / total, (phase.end - phase.begin) /
@@ -44,14 +44,14 @@ export function waterfall(request) {
         h('td', {class: 'dim'}, phaseDetail(phase.kind, request)))))),
     lap ? h('h4', null, `One lap of the ring, the mean of ${count(lap.laps)}: ${micros(lap.us)}`)
         : null,
-    lap ? h('table', null, h('caption', {class: 'hidden'}, 'Mean lap of the ring by node'),
+    lap ? h('table', {'aria-label': 'Mean lap of the ring by node'},
       h('tbody', null, lap.parts.map((part, i) => h('tr', {key: i},
         h('th', {scope: 'row'}, part.name),
         h('td', {class: 'fall'}, bar(part.kind, before(lap.parts, i) / lap.us, part.us / lap.us)),
         h('td', {class: 'num'}, micros(part.us)),
         h('td', {class: 'dim'}, part.detail))))) : null,
-    (request.restarts || []).map((restart, i) => h('p', {key: i, class: 'tone-warn'},
-      `Went on as epoch ${restart.epoch || '?'}: ${restart.reason || restart.message || 'a node was lost'}`)),
+    (request.restarts || []).map((restart, i) => h('p', {key: i, class: 'restart tone-warn'},
+      icon('s-cordoned', 'Warning'), ` Went on as epoch ${restart.epoch}: ${restart.reason}`)),
     h('p', {class: 'dim'}, [`session ${request.session}, epoch ${request.epoch}`,
                             request.request_id].filter(Boolean).join(' · ')));
 }
