@@ -36,7 +36,8 @@ export function scopeOf(path) {
 }
 
 // The response once its head is there and is a success; its body is the caller's.
-export async function open(method, path, {body, headers, signal} = {}) {
+// `isQuiet`: nobody is asked for a key.
+export async function open(method, path, {body, headers, signal, isQuiet} = {}) {
   const scope = scopeOf(path);
   const all = {...headers};
   const key = keyOf(scope);
@@ -54,16 +55,16 @@ export async function open(method, path, {body, headers, signal} = {}) {
   }
   if (response.ok) return response;
   const problem = await errorOf(response);
-  if (problem.status === 401) onKeyNeeded(scope);
+  if (problem.status === 401 && !isQuiet) onKeyNeeded(scope);
   throw problem;
 }
 
 // The whole answer as JSON.
-export async function call(method, path, body) {
+export async function call(method, path, body, {isQuiet} = {}) {
   const timeout = new AbortController();
   const timer = setTimeout(() => timeout.abort(), kTimeoutMs);
   try {
-    const response = await open(method, path, {body, signal: timeout.signal});
+    const response = await open(method, path, {body, signal: timeout.signal, isQuiet});
     return response.status === 204 ? null : await response.json();
   } catch (error) {
     if (error instanceof ApiError) throw error;

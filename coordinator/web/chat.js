@@ -8,6 +8,22 @@ import {sseEvents} from './sse.js';
 
 const kSaveEveryMs = 1000;  // While an answer streams.
 
+// A browser that loses a connection throws away what it has not read yet, and that may be the very
+// error event: the coordinator still knows what ended the request.
+async function lostConnection(served) {
+  const error = {message: 'The connection broke while the answer streamed.',
+                 code: 'connection_lost'};
+  if (!served || !served.requestId) return error;
+  try {
+    const path = `/admin/v1/requests/${encodeURIComponent(served.requestId)}`;
+    const {reason} = await call('GET', path, undefined, {isQuiet: true});
+    if (reason) error.code = reason;
+  } catch {
+    // Without an admin key, or without a coordinator, it stays unknown.
+  }
+  return error;
+}
+
 export class Chat {
   constructor(update) {
     this.update = update;
@@ -144,8 +160,7 @@ export class Chat {
       if (abort.signal.aborted) answer.stop();
       else if (error instanceof ApiError) answer.breakOff(error);
       else if (answer.finish) answer.end();
-      else answer.breakOff({message: 'The connection broke while the answer streamed.',
-                            code: 'connection_lost'});
+      else answer.breakOff(await lostConnection(answer.served));
     }
     this.keep(message, answer);
     this.running = null;

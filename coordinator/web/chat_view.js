@@ -73,6 +73,7 @@ function thread(app, current) {
   const lastUser = messages.map((m) => m.role).lastIndexOf('user');
   return h('div', {class: 'thread', id: 'thread', role: 'log', 'aria-live': 'polite', tabindex: '0',
                    'aria-busy': String(Boolean(chat.running)), 'aria-label': 'Messages'},
+    h('h2', {class: 'hidden'}, 'Messages'),
     messages.length === 0 ? greeting(app) : null,
     messages.map((message, index) => (message.role === 'user'
       ? userMessage(chat, message, index, index === lastUser)

@@ -46,12 +46,17 @@ export function confirmDialog({title, lines, command, verb, dangerous, fields}) 
     h('button', {type: 'submit', class: dangerous ? 'danger' : 'primary'}, verb))));
 }
 
-let keyOpen = false;
+let asking = null;  // The answer to come, while the dialog is open.
 
-// Asks for the key of "admin" or "api". True: one was given.
-export async function keyDialog(scope) {
-  if (keyOpen) return false;
-  keyOpen = true;
+// Asks for the key of "admin" or "api". True: one was given. Who asks meanwhile shares the answer.
+export function keyDialog(scope) {
+  asking = asking || askForKey(scope).finally(() => {
+    asking = null;
+  });
+  return asking;
+}
+
+async function askForKey(scope) {
   const admin = scope === 'admin';
   const key = await show((close) => h('form', {
     method: 'dialog',
@@ -70,7 +75,6 @@ export async function keyDialog(scope) {
   h('div', {class: 'buttons'},
     h('button', {type: 'button', onclick: () => close(null)}, 'Not now'),
     h('button', {type: 'submit', class: 'primary'}, 'Use this key'))));
-  keyOpen = false;
   if (!key) return false;
   setKey(scope, key);
   return true;

@@ -154,6 +154,7 @@ function table(lines) {
 }
 
 function paragraph(lines) {
+  if (lines.length === 1) return inline(lines[0].trim(), 0);
   return lines.flatMap((line, i) => {
     const last = i + 1 === lines.length;
     const hard = !last && / {2,}$/.test(line);

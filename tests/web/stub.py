@@ -10,8 +10,10 @@ import queue
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-WEB = ROOT / "coordinator" / "web"
+from world import now_ms
+
+HERE = pathlib.Path(__file__).resolve().parent
+WEB = HERE.parents[1] / "coordinator" / "web"
 TYPES = {".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
          ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 POLICY = ("default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -27,7 +29,8 @@ class Stub:
         self.timeline = list(timeline)
         self.admin_key = ""
         self.api_key = ""
-        self.events_status = 200      # Of GET /admin/v1/events.
+        self.events_status = 200      # Of GET /admin/v1/events,
+        self.snapshot_status = 200    # and of GET /admin/v1/state.
         self.models = True            # Whether /v1/models names the models of the snapshot.
         self.chat = []                # What the next chat answers: see Handler.chat_stream.
         self.chat_status = None       # (status, envelope, headers) instead.
@@ -81,13 +84,17 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0]
+        if path == "/tests/modules_test.js":
+            return self.file(HERE / "modules_test.js")
         if path == "/" or path.startswith("/assets/"):
-            return self.file("index.html" if path == "/" else path[len("/assets/"):])
+            return self.file(WEB / ("index.html" if path == "/" else path[len("/assets/"):]))
         if not self.allowed(path):
             return None
         if path == "/admin/v1/events":
             return self.events()
         if path == "/admin/v1/state":
+            if self.stub.snapshot_status != 200:
+                return self.error(self.stub.snapshot_status, "no state now")
             return self.json(200, self.fresh())
         if path == "/v1/models":
             models = self.stub.snapshot["models"] if self.stub.models else []
@@ -129,12 +136,10 @@ class Handler(BaseHTTPRequestHandler):
         return False
 
     def fresh(self):
-        from world import now_ms
         return {**self.stub.snapshot, "at_unix_ms": now_ms()}
 
-    def file(self, name):
-        path = WEB / name
-        if "/" in name or path.suffix not in TYPES or not path.is_file():
+    def file(self, path):
+        if path.parent not in (WEB, HERE) or path.suffix not in TYPES or not path.is_file():
             return self.error(404, "no such file")
         data = path.read_bytes()
         self.send_response(200)
@@ -214,7 +219,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def chat_stream(self):
         """Plays stub.chat: ("headers", {…}) first if at all, then ("chunk", {…}), ("text", "…"),
-        ("raw", "…"), ("wait",), ("done",), ("abort",)."""
+        ("raw", "…"), ("wait",), ("done",), ("linger",), ("abort",)."""
         stub = self.stub
         if stub.chat_status:
             status, envelope, headers = stub.chat_status
@@ -241,6 +246,9 @@ class Handler(BaseHTTPRequestHandler):
             self.piece("data: " + json.dumps(rest[0]) + "\n\n")
         elif kind == "raw":
             self.piece(rest[0])
+        elif kind == "linger":
+            # A browser throws away what it has not read when a connection breaks.
+            threading.Event().wait(0.2)
         elif kind == "done":
             self.piece("data: [DONE]\n\n")
         elif kind == "wait":
