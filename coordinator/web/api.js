@@ -11,12 +11,11 @@ export class ApiError extends Error {
   }
 }
 
-// Kept for this tab only.
+// Kept for this tab only. Neither opens what is the other's: operators' keys serve no inference.
 const kKeyNames = {admin: 'shardline.key.admin', api: 'shardline.key.api'};
 
 export function keyOf(scope) {
-  const other = scope === 'admin' ? 'api' : 'admin';
-  return sessionStorage.getItem(kKeyNames[scope]) || sessionStorage.getItem(kKeyNames[other]) || '';
+  return sessionStorage.getItem(kKeyNames[scope]) || '';
 }
 
 export function setKey(scope, key) {

@@ -49,7 +49,11 @@ const app = {
     app.refusedKeys.delete(scope);
     if (!await keyDialog(scope)) app.refusedKeys.add(scope);
     app.feed.retry();
-    app.chat.loadModels();
+    app.loadModels();
+  },
+  // Only who opens the chat is asked for a key to it.
+  loadModels() {
+    app.chat.loadModels({isQuiet: app.view !== 'chat'});
   },
   hasKeys() {
     return Boolean(keyOf('api'));
@@ -214,8 +218,10 @@ function focusSoon(id) {
 // "#cluster/node-1": the view, and what of it.
 function onRoute() {
   const [view, what] = location.hash.replace(/^#/, '').split('/');
-  if (view === 'place') {
-    document.getElementById('place').scrollIntoView();
+  const place = view === 'place' && document.getElementById('place');
+  if (place) {
+    place.scrollIntoView();
+    place.querySelector('select').focus({preventScroll: true});
     return;
   }
   app.view = kViews[view] ? view : 'cluster';
@@ -224,7 +230,7 @@ function onRoute() {
   } catch {
     app.picked = '';
   }
-  if (app.view !== 'cluster') app.chat.loadModels();
+  if (app.view !== 'cluster') app.loadModels();
   if (app.view === 'chat') focusSoon('composer');
   update();
   if (app.picked) requestAnimationFrame(() => requestAnimationFrame(showPicked));
@@ -246,7 +252,7 @@ function onFeed() {
     .map((m) => m.name).join('\n') : '';
   if (ready !== readyModels) {
     readyModels = ready;
-    if (app.view !== 'cluster') app.chat.loadModels();
+    if (app.view !== 'cluster') app.loadModels();
   }
   update();
 }

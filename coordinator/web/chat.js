@@ -42,9 +42,9 @@ export class Chat {
     return this.store.current();
   }
 
-  async loadModels() {
+  async loadModels(how) {
     try {
-      this.models = (await call('GET', '/v1/models')).data || [];
+      this.models = (await call('GET', '/v1/models', undefined, how)).data || [];
       this.modelsError = null;
     } catch (error) {
       this.modelsError = error;

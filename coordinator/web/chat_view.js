@@ -88,7 +88,7 @@ function greeting(app) {
     h('h2', null, chat.model() ? `Talk to ${chat.model().id}` : 'No model takes requests'),
     chat.modelsError ? h('p', {class: 'tone-bad'}, icon('s-failed', 'Error'), ' ',
                          chat.modelsError.message) : null,
-    chat.modelsError && chat.modelsError.status === 401
+    chat.modelsError && [401, 403].includes(chat.modelsError.status)
       ? h('button', {class: 'primary', onclick: () => app.askKey('api')}, 'Enter an API key')
       : null,
     why ? h('p', {class: `tone-${why.tone}`}, icon(`s-${why.icon}`), ' ',
@@ -216,7 +216,7 @@ function hops(app, entry) {
   if (!entry) return null;
   if (entry.busy) return h('p', {class: 'dim'}, 'Asking for the timings');
   if (entry.request) return waterfall(entry.request);
-  const locked = entry.error.status === 401;
+  const locked = [401, 403].includes(entry.error.status);
   return h('p', {class: 'tone-warn'}, icon('s-cordoned', 'Warning'), ' ',
     entry.error.status === 404 ? 'The coordinator keeps the last 256 requests; this one is gone.'
                                : entry.error.message, ' ',

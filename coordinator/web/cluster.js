@@ -65,7 +65,8 @@ function figures(app, state) {
     figure('Nodes', `${alive.length} of ${state.nodes.length}`, 'live',
            alive.length < state.nodes.length ? 'bad' : ''),
     figure('Models', `${ready} of ${state.models.length}`, 'ready',
-           ready < state.models.length || !ready ? 'bad' : ''),
+           ready && ready === state.models.length ? ''
+             : state.models.some((m) => m.state === 'MODEL_STATE_LOADING') ? 'busy' : 'bad'),
     figure('Sessions', count(state.figures.sessions_running),
            `running, ${count(state.figures.sessions_waiting)} waiting`),
     figure('Throughput', rate(state.figures.tokens_per_s), 'last 5 s'),
