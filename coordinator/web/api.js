@@ -1,5 +1,7 @@
 // Calls to the coordinator: keys, errors in words, and nothing else.
 
+import {session} from './storage.js';
+
 const kTimeoutMs = 15000;
 
 // What went wrong, ready to be shown. status 0: no answer at all.
@@ -15,12 +17,12 @@ export class ApiError extends Error {
 const kKeyNames = {admin: 'shardline.key.admin', api: 'shardline.key.api'};
 
 export function keyOf(scope) {
-  return sessionStorage.getItem(kKeyNames[scope]) || '';
+  return session.getItem(kKeyNames[scope]) || '';
 }
 
 export function setKey(scope, key) {
-  if (key) sessionStorage.setItem(kKeyNames[scope], key);
-  else sessionStorage.removeItem(kKeyNames[scope]);
+  if (key) session.setItem(kKeyNames[scope], key);
+  else session.removeItem(kKeyNames[scope]);
 }
 
 let onKeyNeeded = () => {};

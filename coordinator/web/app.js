@@ -10,6 +10,7 @@ import {h, icon, render} from './dom.js';
 import {clusterStatus} from './facts.js';
 import {Feed} from './feed.js';
 import {clockTime, duration} from './format.js';
+import {local} from './storage.js';
 
 const kViews = {
   cluster: {title: 'Cluster', view: clusterView},
@@ -27,7 +28,7 @@ const app = {
   placement: {model: '', path: '', shards: '', replicas: '', context: '', sessions: '',
               busy: false, answer: null, error: null},
   refusedKeys: new Set(),  // Scopes for which a person said "not now".
-  singleKeys: localStorage.getItem('shardline.keys') !== 'off',
+  singleKeys: local.getItem('shardline.keys') !== 'off',
   fault: null,
 
   setFilter(fields) {
@@ -165,7 +166,7 @@ function nextTheme() {
   const root = document.documentElement;
   const next = kThemes[(kThemes.indexOf(root.dataset.theme) + 1) % kThemes.length];
   root.dataset.theme = next;
-  localStorage.setItem('shardline.theme', next);
+  local.setItem('shardline.theme', next);
   update();
 }
 
@@ -181,7 +182,7 @@ function showHelp() {
     on: app.singleKeys,
     set(on) {
       app.singleKeys = on;
-      localStorage.setItem('shardline.keys', on ? 'on' : 'off');
+      local.setItem('shardline.keys', on ? 'on' : 'off');
     },
   });
 }

@@ -5,6 +5,7 @@ import {Answer, chatRequest} from './chat_answer.js';
 import {ChatStore} from './chat_store.js';
 import {confirmDialog} from './dialogs.js';
 import {sseEvents} from './sse.js';
+import {local} from './storage.js';
 
 const kSaveEveryMs = 1000;  // While an answer streams.
 
@@ -27,7 +28,7 @@ async function lostConnection(served) {
 export class Chat {
   constructor(update) {
     this.update = update;
-    this.store = new ChatStore(localStorage);
+    this.store = new ChatStore(local);
     this.models = [];          // [{id, max_model_len}…] of /v1/models.
     this.modelsError = null;
     this.running = null;       // {chat, message, abort} of the answer that streams.

@@ -188,6 +188,20 @@ def test_a_page_whose_script_does_not_come_is_not_empty(new_page, stub):
     expect(page.get_by_role("link", name="/status.txt")).to_be_visible()
 
 
+def test_a_browser_that_refuses_storage_shows_the_page_all_the_same(new_page, stub):
+    page = new_page()
+    page.add_init_script("""for (const name of ['localStorage', 'sessionStorage']) {
+      Object.defineProperty(window, name, {get() { throw new Error('refused'); }});
+    }""")
+    open_view(page, stub.url)
+    expect(page.locator("svg.ring")).to_be_visible()
+    open_view(page, stub.url, "chat")
+    stub.chat = stubs.answer("Fine.")
+    page.locator("#composer").fill("Hello")
+    page.locator("#composer").press("Enter")
+    expect(page.get_by_role("article", name="Answer")).to_contain_text("Fine.")
+
+
 def test_snippets_name_this_server_this_model_and_the_join_command(page, stub):
     open_view(page, stub.url, "connect")
     expect(page.get_by_label("curl", exact=True)).to_contain_text(
