@@ -5,6 +5,8 @@
 
 import {num} from './format.js';
 
+const kRateFromS = 0.25;  // A rate over less is noise.
+
 export class Answer {
   constructor(nowMs) {
     this.phase = 'waiting';   // "reading", "writing", then "done", "stopped" or "broken".
@@ -107,7 +109,7 @@ export class Answer {
   stats() {
     const seconds = (this.lastAt - this.firstAt) / 1000;
     const tokens = this.usage ? num(this.usage.completion_tokens) : this.pieces;
-    const ours = seconds > 0 && tokens > 1 ? (tokens - 1) / seconds : 0;
+    const ours = seconds > kRateFromS ? (tokens - 1) / seconds : 0;
     return {
       ttftMs: this.firstAt ? this.firstAt - this.startedAt : 0,
       tokens,

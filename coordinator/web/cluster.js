@@ -94,13 +94,12 @@ function problems(app, state) {
 
 function noModel(state) {
   return h('section', {class: 'panel empty'},
-    h('h2', null, 'No model is loaded'),
-    h('p', null, state.nodes.length
-      ? `${plural(state.nodes.length, 'node')} wait for one.`
-      : 'No node has joined yet: start shardline-node on each machine.'),
-    h('p', null, commandLine(state.nodes.length ? 'shardctl model load PATH.gguf'
-                                                : 'shardline-node --coordinator HOST:PORT')),
-    state.nodes.length ? h('p', null, h('a', {href: '#place'}, 'Or place one below')) : null);
+    h('h2', null, state.nodes.length ? 'No model is loaded' : 'No node has joined yet'),
+    state.nodes.length
+      ? h('p', null, `Room for one: ${plural(state.nodes.length, 'node')}. `,
+          h('a', {href: '#place'}, 'Place a model'))
+      : h('p', null, 'Start shardline-node on each machine. ',
+          h('a', {href: '#connect'}, 'The command to paste')));
 }
 
 function modelPanel(app, state, model) {

@@ -17,7 +17,7 @@ def need(path, hint):
 
 
 class Cluster:
-    """Everything stops with close(); logs stay in `folder` when a test fails."""
+    """Everything stops with close(), and its folder goes."""
 
     def __init__(self, nodes):
         need(BIN / "shardline-coordinator", "build the target binaries of the preset release")
@@ -30,20 +30,12 @@ class Cluster:
             self.endpoint = self.start("coordinator", "--http", "127.0.0.1:0",
                                        "--http-port-file", http)
             self.url = "http://" + self.read(http, "coordinator")
-            for i in range(1, nodes + 1):
-                self.add_node(f"node-{i}")
+            self.nodes = [f"node-{i}" for i in range(1, nodes + 1)]
+            for name in self.nodes:
+                self.start("node", "--coordinator", self.endpoint, "--node-id", name, name=name)
         except Exception:
             self.close()
             raise
-
-    def add_node(self, name):
-        self.start("node", "--coordinator", self.endpoint, "--node-id", name, name=name)
-
-    def ctl(self, *command):
-        done = subprocess.run([BIN / "shardctl", "--endpoint", self.endpoint, *command],
-                              capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def kill(self, name):
         process = self.processes.pop(name)

@@ -38,6 +38,7 @@ class Stub:
         self.requests = {}            # Waterfalls by id.
         self.refuse = {}              # "POST /path" to (status, message).
         self.calls = []               # (method, path, body) of everything but files and reads.
+        self.resends = False          # Whether a resumed stream begins with everything again.
         self.resumed = []             # Last-Event-ID of every event stream.
         self.gate = threading.Event() # A "wait" of a chat goes on when it is set.
         self.watchers = []
@@ -187,7 +188,8 @@ class Handler(BaseHTTPRequestHandler):
         with stub.lock:
             stub.resumed.append(after)
             stub.watchers.append(inbox)
-            backlog = [e for e in stub.timeline if not after or e["id"] > int(after)]
+            backlog = [e for e in stub.timeline
+                       if not after or stub.resends or e["id"] > int(after)]
         try:
             self.begin_stream()
             self.send_state()

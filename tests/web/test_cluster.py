@@ -196,6 +196,16 @@ def test_a_lost_connection_shows_the_age_of_what_is_seen_and_resumes(page, stub)
     assert stub.resumed[-1] == str((7 << 32) + 7)
 
 
+def test_events_that_are_sent_again_are_shown_once(page, stub):
+    open_view(page, stub.url)
+    expect(page.locator(".events li")).to_have_count(7)
+    stub.resends = True
+    stub.hang_up()
+    stub.push(None, world.event(60, "info", "node_joined", "node-9 joined", node="node-9"))
+    expect(page.locator(".events")).to_contain_text("node-9 joined")
+    expect(page.locator(".events li")).to_have_count(8)
+
+
 def test_where_streams_do_not_get_through_the_page_polls(page, stub):
     stub.events_status = 502
     open_view(page, stub.url)
