@@ -237,8 +237,10 @@ export const tests = {
     render(root, ['b', 'c', 'd'].map(row));
     same([root.children[0] === kept, document.activeElement === kept, kept.value, root.children.length],
          [true, true, 'typed', 3]);
+    const cleared = () => render(root, ['b', 'c'].map((key) => h('input', {key, value: ''})));
+    cleared();
     kept.value = 'typed since';
-    render(root, ['b', 'c', 'd'].map((name) => h('input', {key: name, value: ''})));
+    cleared();
     same(kept.value, '');
     render(root, h('p', {class: 'x', hidden: true, 'aria-busy': false}, 'a', null, false, 0));
     same(root.innerHTML, '<p class="x" hidden="" aria-busy="false">a0</p>');
