@@ -63,7 +63,7 @@ function figures(app, state) {
   const ready = state.models.filter((m) => m.state === 'MODEL_STATE_READY').length;
   return h('dl', {class: 'figures'},
     figure('Nodes', `${alive.length} of ${state.nodes.length}`, 'live',
-           alive.length < state.nodes.length ? 'bad' : ''),
+           alive.length === state.nodes.length ? '' : cluster.healthy ? 'warn' : 'bad'),
     figure('Models', `${ready} of ${state.models.length}`, 'ready',
            ready && ready === state.models.length ? ''
              : state.models.some((m) => m.state === 'MODEL_STATE_LOADING') ? 'busy' : 'bad'),

@@ -104,6 +104,17 @@ export function linkSilence(state, from, to) {
   return link && link.silent_ms !== null && link.silent_ms !== undefined ? num(link.silent_ms) : 0;
 }
 
+// The links that sessions of this model run over, as "from>to"; the last stage's leads to the first.
+export function busyLinks(state, modelName) {
+  const links = new Set();
+  for (const session of state.sessions) {
+    if (session.model !== modelName) continue;
+    const nodes = (session.route || []).map((hop) => hop.node_id);
+    nodes.forEach((node, i) => links.add(`${node}>${nodes[(i + 1) % nodes.length]}`));
+  }
+  return links;
+}
+
 // Ranges of layers that no live node holds or is loading: [{begin, end}…].
 export function gapsOf(model, stages) {
   const total = num(model.layers);
@@ -181,7 +192,7 @@ function lostNode(node, state, timeline, grpcAddress) {
   const event = lastEvent(timeline, ['node_lost'], 'node', node.node_id);
   const held = shardsOf(state, node.node_id);
   return {
-    key: `node-${node.node_id}`, tone: 'bad', what: `${node.node_id} is lost`,
+    key: `node-${node.node_id}`, tone: held.length ? 'bad' : 'warn', what: `${node.node_id} is lost`,
     why: node.reason || 'No reason is known.',
     sinceMs: event ? event.at_unix_ms : state.at_unix_ms - num(node.last_beat_ms),
     hint: (held.length ? `It held ${held.map((s) => layers(s.layers)).join(', ')}. `

@@ -34,12 +34,13 @@ export function bytes(value) {
   return `${n >= 99.95 ? n.toFixed(0) : n.toFixed(1)} ${units[unit]}`;
 }
 
-// "12.3 of 28.9 MiB": one unit for both.
+// "12.3 of 28.9 MiB": one unit for both, unless the part would vanish in it.
 export function bytesOf(done, total) {
   const whole = bytes(total);
   const unit = whole.slice(whole.indexOf(' ') + 1);
   const scale = {B: 1, KiB: 2 ** 10, MiB: 2 ** 20, GiB: 2 ** 30, TiB: 2 ** 40, PiB: 2 ** 50}[unit];
   const part = num(done) / scale;
+  if (part > 0 && part < 1) return `${bytes(done)} of ${whole}`;
   return `${unit === 'B' || part >= 99.95 ? part.toFixed(0) : part.toFixed(1)} of ${whole}`;
 }
 

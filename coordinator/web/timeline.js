@@ -31,7 +31,7 @@ export function timelinePanel(app) {
                    onchange: (e) => app.setFilter({level: e.target.value})},
         h('option', {value: 'info'}, 'All'), h('option', {value: 'warning'}, 'Warnings'),
         h('option', {value: 'error'}, 'Errors')),
-      h('input', {type: 'search', id: 'event-filter', placeholder: 'Node, model, word',
+      h('input', {type: 'search', id: 'event-filter', placeholder: 'Node or word',
                   'aria-label': 'Only events with these words', value: filter.text,
                   oninput: (e) => app.setFilter({text: e.target.value})})),
     found.length === 0

@@ -3,7 +3,7 @@
 
 import {h} from './dom.js';
 import {duration, layers} from './format.js';
-import {linkSilence, nodeStatus} from './facts.js';
+import {busyLinks, linkSilence, nodeStatus} from './facts.js';
 
 const kCard = {widthMin: 148, widthMax: 200, height: 54};
 const kGap = {xMin: 56, xMax: 120, y: 34, stack: 10};
@@ -46,7 +46,7 @@ function stackHeight(size) {
 
 export function drawRing(state, model, stages, width, onPick) {
   const layout = layoutRing(stages.map((stage) => stage.shards.length), width);
-  const busy = state.sessions.some((session) => session.model === model.name);
+  const busy = busyLinks(state, model.name);
   const links = [];
   const cards = [];
   stages.forEach((stage, i) => {
@@ -66,7 +66,7 @@ export function drawRing(state, model, stages, width, onPick) {
   }, h('g', {'aria-hidden': 'true'}, links), cards);
 }
 
-// Every pair of neighbours between two stages.
+// Every pair of neighbours between two stages. `busy`: the links that carry sessions.
 function drawLinks(state, stages, layout, from, to, busy) {
   return stages[from].shards.flatMap((a, i) => stages[to].shards.flatMap((b, k) => {
     const at = linkPath(layout, from, to, layout.stages[from].cards[i], layout.stages[to].cards[k]);
@@ -98,7 +98,8 @@ function linkState(state, pairs, busy) {
   }
   if (pairs.every(([a, b]) => a.node_lost || b.node_lost)) return {tone: 'dead', word: ''};
   if (silent) return {tone: 'silent', word: `silent ${duration(worst)}`, silent};
-  return {tone: busy ? 'flow' : 'calm', word: ''};
+  const flows = pairs.some(([a, b]) => busy.has(`${a.node_id}>${b.node_id}`));
+  return {tone: flows ? 'flow' : 'calm', word: ''};
 }
 
 function line(key, tone, word, at) {

@@ -3,7 +3,7 @@
 import {Answer, chatRequest} from '/assets/chat_answer.js';
 import {ChatStore} from '/assets/chat_store.js';
 import {element, h, render} from '/assets/dom.js';
-import {gapsOf, lonelyLayers, nodeActions, problemsOf, stagesOf} from '/assets/facts.js';
+import {busyLinks, gapsOf, lonelyLayers, nodeActions, problemsOf, stagesOf} from '/assets/facts.js';
 import {bytes, bytesOf, duration, layers, micros, percent, rate} from '/assets/format.js';
 import {markdown} from '/assets/markdown.js';
 import {placementRequest} from '/assets/placement.js';
@@ -105,7 +105,8 @@ export const tests = {
   'numbers have units and a fitting precision'() {
     same([0, 1023, 1024, 30304665, 99 * 2 ** 30, 2 ** 40].map(bytes),
          ['0 B', '1023 B', '1.0 KiB', '28.9 MiB', '99.0 GiB', '1.0 TiB']);
-    same(bytesOf('12897485', '30304665'), '12.3 of 28.9 MiB');
+    same([bytesOf('12897485', '30304665'), bytesOf(2 ** 26, 2 ** 34), bytesOf(0, 2 ** 34)],
+         ['12.3 of 28.9 MiB', '64.0 MiB of 16.0 GiB', '0.0 of 16.0 GiB']);
     same([0, 9900, 61000, 3600000, 7.5e6, 3e8].map(duration),
          ['0.0 s', '9.9 s', '1 min 1 s', '1 h', '2 h 5 min', '3 days']);
     same([840, 12345, 182400, 1716400].map(micros), ['840 µs', '12.3 ms', '182 ms', '1.72 s']);
@@ -145,6 +146,12 @@ export const tests = {
     same(lonelyLayers({node_id: 'c'}, state), [{begin: 4, end: 8}]);
     state.nodes[1].duty = 'NODE_DUTY_CORDONED';
     same(lonelyLayers({node_id: 'a'}, state), [{begin: 0, end: 4}]);
+  },
+  'sessions keep the links of their routes busy, and no others'() {
+    const route = (...names) => names.map((name) => ({node_id: name}));
+    const state = {sessions: [{model: 'm', route: route('a', 'b', 'c')},
+                              {model: 'other', route: route('x', 'y')}, {model: 'm'}]};
+    same([...busyLinks(state, 'm')], ['a>b', 'b>c', 'c>a']);
   },
   'what may be done with a node follows from its state and duty'() {
     const may = (state, duty) => Object.entries(nodeActions(

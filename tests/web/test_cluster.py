@@ -18,6 +18,16 @@ def test_the_ring_names_every_node_its_layers_and_its_state(page, stub):
     expect(page.locator(".spares")).to_contain_text("node-4 holds no layers")
 
 
+def test_only_links_that_carry_sessions_move(page, stub):
+    stub.snapshot = world.replicated()
+    open_view(page, stub.url)
+    expect(page.locator("svg.ring .link")).to_have_count(9)
+    expect(page.locator("svg.ring .link-flow")).to_have_count(2)  # a1 to a2 to b3 of the route.
+    stub.push(world.degraded())
+    expect(page.locator("svg.ring .link-dead")).to_have_count(2)
+    expect(page.locator("svg.ring .link-flow")).to_have_count(0)
+
+
 def test_a_node_in_the_ring_leads_to_its_row(page, stub):
     open_view(page, stub.url)
     page.get_by_label("node-2, layers 8-18, ready").click()
