@@ -32,7 +32,7 @@ export function whenKeyIsNeeded(ask) {
   onKeyNeeded = ask;
 }
 
-export function scopeOf(path) {
+function scopeOf(path) {
   return path.startsWith('/admin/') ? 'admin' : 'api';
 }
 

@@ -43,7 +43,8 @@ const app = {
   measureRing(el) {
     ringObserver.observe(el);
   },
-  pickNode(event, name) {
+  // The address does the rest, unless it names that node already.
+  pickNode(name) {
     if (app.picked === name) showPicked();
   },
   async askKey(scope) {
@@ -172,7 +173,7 @@ function nextTheme() {
 
 const kShortcuts = [
   ['1', 'Cluster'], ['2', 'Chat'], ['3', 'Connect'], ['/', 'Search events, or write a message'],
-  ['n', 'New chat'], ['r', 'Ask the coordinator now'], ['t', 'Theme: auto, light, dark'],
+  ['n', 'New chat'], ['r', 'Try a lost connection again'], ['t', 'Theme: auto, light, dark'],
   ['?', 'This list'], ['Enter', 'Send the message'], ['Shift Enter', 'New line in the message'],
   ['↑', 'Edit the last message, from an empty one'], ['Esc', 'Stop the answer, leave a dialog'],
 ];

@@ -70,7 +70,7 @@ export function shardStatus(shard) {
   return status('busy', 'waiting', 'for the node');
 }
 
-export function serves(shard) {
+function serves(shard) {
   return shard.state === 'SHARD_STATE_LOADED' && !shard.node_lost;
 }
 

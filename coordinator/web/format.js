@@ -15,7 +15,7 @@ export function plural(value, word, words) {
 }
 
 // Three digits that matter: 1.23, 12.3, 123.
-export function digits(value) {
+function digits(value) {
   const size = Math.abs(value);
   if (size >= 100) return count(value);
   if (size >= 10) return value.toFixed(1);

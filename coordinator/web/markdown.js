@@ -166,7 +166,7 @@ function paragraph(lines) {
 const kMarks = [['**', 'strong'], ['__', 'strong'], ['~~', 'del'], ['*', 'em'], ['_', 'em']];
 
 // Characters that mean something inside a line, until the end of `text`.
-export function inline(text, depth) {
+function inline(text, depth) {
   const out = [];
   const next = new Map();  // Where each closer comes next, so that every stretch is searched once.
   let plain = '';

@@ -174,7 +174,7 @@ function drawCard(state, stage, shard, width, at, onPick) {
   return h('a', {
     key: `${name}/${stage.layers.begin}`, class: `card tone-${now.tone} is-${now.word}`,
     href: `#cluster/${encodeURIComponent(name)}`, 'aria-label': words,
-    transform: `translate(${at.x} ${at.y})`, onclick: onPick ? (e) => onPick(e, name) : undefined,
+    transform: `translate(${at.x} ${at.y})`, onclick: () => onPick(name),
   },
   h('title', null, words),
   h('rect', {class: 'card-box', width, height: kCard.height, rx: 6}),

@@ -2,6 +2,8 @@
 
 import {Answer, chatRequest} from '/assets/chat_answer.js';
 import {ChatStore} from '/assets/chat_store.js';
+import {splitThought} from '/assets/chat_view.js';
+import {snippets} from '/assets/connect.js';
 import {element, h, render} from '/assets/dom.js';
 import {busyLinks, gapsOf, lonelyLayers, nodeActions, problemsOf, stagesOf} from '/assets/facts.js';
 import {bytes, bytesOf, duration, layers, micros, percent, rate} from '/assets/format.js';
@@ -101,6 +103,17 @@ export const tests = {
     const kept = new ChatStore(storage(JSON.stringify({version: 1, current: 'a', chats: [
       {id: 'a', messages: [{role: 'user', content: 'x'}, {role: 'root', content: 'y'}, null]}]})));
     same(kept.current().messages, [{role: 'user', content: 'x'}]);
+  },
+  'a thought at the start is told from the answer, also while it streams'() {
+    same(splitThought('a <think>b</think>'), {thought: '', text: 'a <think>b</think>'});
+    same(splitThought('<think>b'), {thought: 'b', text: ''});
+    same(splitThought('<think>b</think>\n\nc'), {thought: 'b', text: 'c'});
+  },
+  'snippets carry a key only where the server wants one'() {
+    const facts = {origin: 'http://h:1', model: 'm', coordinator: 'h:2'};
+    const text = (hasKeys) => JSON.stringify(snippets({...facts, hasKeys}));
+    same([text(false).includes('Authorization'), text(true).includes('Authorization')],
+         [false, true]);
   },
   'numbers have units and a fitting precision'() {
     same([0, 1023, 1024, 30304665, 99 * 2 ** 30, 2 ** 40].map(bytes),
