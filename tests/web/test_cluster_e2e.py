@@ -1,5 +1,6 @@
 """The page on a real coordinator with real nodes: load, chat, kill, drain."""
 
+import json
 import re
 
 import pytest
@@ -43,6 +44,11 @@ def ask(page, text):
     page.locator("#composer").press("Enter")
 
 
+def endlessly(route):
+    """The page's own request, for an answer that only its longest length ends."""
+    route.continue_(post_data=json.dumps({**route.request.post_data_json, "ignore_eos": True}))
+
+
 def test_load_chat_kill_and_drain(page, cluster):
     expect(page.locator(".panel.empty")).to_contain_text("No model is loaded")
     expect(page.locator("#nodes-title ~ .dim")).to_have_text("4 nodes", timeout=SLOW_MS)
@@ -67,14 +73,14 @@ def test_load_chat_kill_and_drain(page, cluster):
     expect(fall.locator("tr", has_text="Links and waiting")).to_be_visible()
 
     # A long answer runs while its second node dies: it goes on, and the page tells both.
-    page.get_by_label("Longest answer").fill("400")
-    page.get_by_label("Temperature").fill("1")
+    page.get_by_label("Longest answer").fill("500")
+    page.route("**/v1/chat/completions", endlessly)
     ask(page, "Write a long story about a river.")
     second = page.get_by_role("article", name="Answer", exact=True).nth(1)
     expect(second.locator(".live")).to_contain_text("tok/s", timeout=SLOW_MS)
     page.get_by_role("link", name="Cluster", exact=True).click()
-    expect(page.locator("table", has_text="Attempts")).to_contain_text("running", timeout=SLOW_MS)
     ring = page.locator("svg.ring .card-name").all_text_contents()
+    expect(page.locator("table", has_text="Attempts")).to_contain_text("running", timeout=SLOW_MS)
     victim = ring[1]
     spare = next(name for name in cluster.nodes if name not in ring)
     cluster.kill(victim)
@@ -82,6 +88,8 @@ def test_load_chat_kill_and_drain(page, cluster):
     expect(problem).to_be_visible(timeout=SLOW_MS)
     expect(problem).to_contain_text(re.compile(r"since \d\d:\d\d:\d\d"))
     expect(page.locator(".events")).to_contain_text(re.compile(f"{victim}.*lost", re.I))
+    expect(page.locator(".events")).to_contain_text(re.compile(r"session \d+ goes on"),
+                                                    timeout=SLOW_MS)
 
     # The spare takes the layers over, by itself; the lost node is forgotten by hand.
     expect(page.get_by_label(re.compile(f"^{spare}, .*ready"))).to_be_visible(timeout=SLOW_MS)
@@ -92,6 +100,7 @@ def test_load_chat_kill_and_drain(page, cluster):
     page.get_by_role("link", name="Chat", exact=True).click()
     expect(page.get_by_role("button", name="Send")).to_be_visible(timeout=SLOW_MS)
     expect(page.get_by_role("article", name="Broken answer")).to_have_count(0)
+    expect(second).to_contain_text("500 tokens")
 
     # Drain: refused while the layers have no other node, done once there is one.
     page.get_by_role("link", name="Cluster", exact=True).click()
