@@ -11,7 +11,7 @@ namespace shardline {
 
 enum class FinishReason : int32_t {
   kNone = 0,    // The attempt failed, or the peer's word is unknown.
-  kStop = 1,    // A stop token.
+  kStop = 1,    // A stop token, or the text is complete by its rules.
   kLength = 2,  // new_tokens_max, or the context or reservation is full.
 };
 

@@ -17,6 +17,8 @@
 #include "model/hyper_parameters.h"
 #include "model/manifest.h"
 #include "model/model_layout.h"
+#include "model/tokenizer/tokenizer_keys.h"
+#include "model/tokenizer/vocabulary.h"
 #include "node/exec/cpu_executor.h"
 #include "node/exec/kv_store.h"
 #include "node/exec/llama_forward.h"
@@ -77,6 +79,15 @@ absl::Status CheckDigests(const GgufFile& file, const HyperParameters& hp,
   std::vector<std::string> names;
   for (TensorNeed& need : RequiredTensors(hp, contents)) names.push_back(std::move(need.name));
   return VerifyTensors(file, manifest, names);
+}
+
+// Null for a file whose tokenizer is missing or unknown: it can generate, if without rules.
+std::shared_ptr<const TokenTrie> VocabularyOf(const GgufFile& file) {
+  absl::StatusOr<TokenizerSpec> spec = ReadTokenizerSpec(file.metadata());
+  if (!spec.ok()) return nullptr;
+  absl::StatusOr<std::unique_ptr<const Vocabulary>> vocabulary = Vocabulary::CreateByType(&*spec);
+  if (!vocabulary.ok()) return nullptr;
+  return std::make_shared<const TokenTrie>(*std::move(vocabulary));
 }
 
 }  // namespace
@@ -140,6 +151,7 @@ absl::StatusOr<LoadedShard> ModelShardLoader::Load(const ShardOrder& order,
   shard.memory_bytes =
       static_cast<uint64_t>(weights->packed_bytes() + kv->page_bytes() * kv->pages_total());
   shard.tensor_bytes = tensor_bytes;
+  if (order.is_head) shard.vocabulary = VocabularyOf(file);
   shard.executor = std::make_shared<CpuShard>(std::move(pool), std::move(weights), std::move(kv),
                                               std::move(forward));
   return shard;

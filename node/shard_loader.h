@@ -11,6 +11,7 @@
 #include "base/id.h"
 #include "base/layer_range.h"
 #include "base/shard_cost.h"
+#include "model/grammar/token_trie.h"
 #include "node/exec/executor.h"
 
 namespace shardline {
@@ -49,6 +50,7 @@ struct LoadedShard {
   uint64_t tensor_bytes = 0;  // Of the model file: what progress counted up to.
   ShardCost cost;             // Of its jobs, measured.
   std::shared_ptr<DeviceExecutor> executor;
+  std::shared_ptr<const TokenTrie> vocabulary;  // Of a head; null if its file has none.
 };
 
 class ShardLoader {

@@ -49,7 +49,8 @@ HeadOptions HeadOptionsOf(const LinkIdentity& identity, const ShardOrder& order,
           .hidden_dim = loaded.hidden_dim,
           .context_tokens_max = loaded.context_tokens_max,
           .chunk_tokens_max = order.chunk_tokens_max,
-          .drafts = drafts};
+          .drafts = drafts,
+          .vocabulary = loaded.vocabulary};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "model/grammar/grammar.h"
 #include "model/grammar/grammar_builder.h"
 #include "model/grammar/json_schema.h"
+#include "model/grammar/json_words.h"
 
 namespace shardline {
 namespace {
@@ -21,7 +22,7 @@ ApiError Refusal(const std::string& param, const absl::Status& status) {
 
 // The rule that a value of the format matches. REQUIRES: json_object or schema.
 ApiResult<std::string> AddFormat(const FormatWish& format, GrammarBuilder* grammar) {
-  if (!format.schema) return AddJsonObject(grammar);
+  if (!format.schema) return JsonObject(grammar);
   absl::StatusOr<std::string> rule = AddJsonSchema(*format.schema, format.param, grammar);
   if (!rule.ok()) return Refusal(format.param, rule.status());
   return *std::move(rule);
@@ -42,7 +43,7 @@ ApiResult<std::string> AddArguments(const ToolWish& tool, size_t index, GrammarB
     return *std::move(rule);
   }
   if (tool.strict[index]) return Refusal(path, rule.status());
-  return AddJsonObject(grammar);
+  return JsonObject(grammar);
 }
 
 // One call of any tool that may be called.

@@ -254,7 +254,10 @@ void Generation::Over(int status, std::string reason) {
 HttpHeaders Generation::Headers(std::string_view content_type) const {
   HttpHeaders headers = {{"Content-Type", std::string(content_type)}};
   if (started_.session() == 0) return headers;
-  headers.emplace_back("x-shardline-plan", absl::StrCat(started_.plan_epoch()));
+  // What is told again from the ledger does not say which plan it was.
+  if (started_.plan_epoch() != 0) {
+    headers.emplace_back("x-shardline-plan", absl::StrCat(started_.plan_epoch()));
+  }
   headers.emplace_back("x-shardline-session", absl::StrCat(started_.session()));
   std::vector<std::string> nodes;
   for (const v1::RouteStage& stage : started_.route()) nodes.push_back(stage.node_id());

@@ -32,6 +32,14 @@ std::string TenantOf(const RequestFacts& facts, const ApiCall& call) {
       absl::Hex(XXH3_64bits(call.cache_salt.data(), call.cache_salt.size()), absl::kZeroPad16));
 }
 
+// The begin of the digest, without the name of the hash.
+std::string ShortDigest(const ModelId& id) {
+  constexpr size_t kShown = 12;
+  const std::string& text = id.value();
+  const size_t colon = text.find(':');
+  return text.substr(colon == text.npos ? 0 : colon + 1, kShown);
+}
+
 ApiResult<std::optional<StreamPlace>> ResumePlace(std::string_view last_event_id, bool has_key,
                                                   const ApiCall& call) {
   if (last_event_id.empty()) return std::optional<StreamPlace>();
@@ -93,7 +101,7 @@ ApiResult<GenerationSpec> MakeGenerationSpec(const HttpRequest& request, ApiCall
                                    absl::Hex(number, absl::kZeroPad16)),
                 .created_unix_s = absl::ToUnixSeconds(facts.now),
                 .model = model.name,
-                .weights_digest = model.file->id.value().substr(0, 12),
+                .weights_digest = ShortDigest(model.file->id),
                 .call_id_key = number,
                 .tokenizer = model.file->tokenizer.get()};
   spec.prepared = *std::move(prepared);

@@ -34,8 +34,8 @@ const TokenMask::Words& TokenMask::Allowed() {
 }
 
 TokenMask::Words TokenMask::Compute() {
-  const Tokenizer& tokenizer = trie_->tokenizer();
-  Words words((static_cast<size_t>(tokenizer.vocab_size()) + 63) / 64, 0);
+  const Vocabulary& vocabulary = trie_->vocabulary();
+  Words words((static_cast<size_t>(vocabulary.size()) + 63) / 64, 0);
   const std::span<const TokenTrie::Node> nodes = trie_->nodes();
   path_[0] = place_;
   for (size_t i = 0; i < nodes.size();) {
@@ -51,12 +51,12 @@ TokenMask::Words TokenMask::Compute() {
   }
   if (walk_.AwaitsTrigger(place_)) {
     for (const int32_t token : trie_->control_tokens()) {
-      const bool goes_on = Follow(tokenizer.TokenBytes(token)) != GrammarWalk::kNowhere;
+      const bool goes_on = Follow(vocabulary.Bytes(token)) != GrammarWalk::kNowhere;
       Set(words, token, goes_on);
     }
   }
   for (const int32_t token : end_tokens_) {
-    if (token >= 0 && token < tokenizer.vocab_size()) Set(words, token, CanEnd());
+    if (vocabulary.Has(token)) Set(words, token, CanEnd());
   }
   return words;
 }
@@ -68,10 +68,11 @@ GrammarWalk::Place TokenMask::Follow(std::string_view bytes) {
 }
 
 void TokenMask::Accept(int32_t token) {
-  const Tokenizer& tokenizer = trie_->tokenizer();
-  const bool is_text = token >= 0 && token < tokenizer.vocab_size() &&
-                       (!tokenizer.IsControl(token) || walk_.AwaitsTrigger(place_));
-  place_ = is_text ? Follow(tokenizer.TokenBytes(token)) : GrammarWalk::kNowhere;
+  if (walk_.Forget(&place_)) masks_.clear();
+  const Vocabulary& vocabulary = trie_->vocabulary();
+  const bool is_text = vocabulary.Has(token) &&
+                       (!vocabulary.TraitsOf(token).is_control || walk_.AwaitsTrigger(place_));
+  place_ = is_text ? Follow(vocabulary.Bytes(token)) : GrammarWalk::kNowhere;
 }
 
 }  // namespace shardline

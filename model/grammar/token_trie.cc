@@ -16,12 +16,12 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
 
 }  // namespace
 
-TokenTrie::TokenTrie(std::shared_ptr<const Tokenizer> tokenizer)
-    : tokenizer_(std::move(tokenizer)) {
+TokenTrie::TokenTrie(std::shared_ptr<const Vocabulary> vocabulary)
+    : vocabulary_(std::move(vocabulary)) {
   std::vector<std::pair<std::string_view, int32_t>> texts;
-  for (int32_t id = 0; id < tokenizer_->vocab_size(); ++id) {
-    const std::string_view bytes = tokenizer_->TokenBytes(id);
-    if (tokenizer_->IsControl(id)) {
+  for (int32_t id = 0; id < vocabulary_->size(); ++id) {
+    const std::string_view bytes = vocabulary_->Bytes(id);
+    if (vocabulary_->TraitsOf(id).is_control) {
       control_tokens_.push_back(id);
     } else if (!bytes.empty() && bytes.size() <= kTokenBytesMax) {
       texts.emplace_back(bytes, id);

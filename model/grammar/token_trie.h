@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "model/tokenizer/tokenizer.h"
+#include "model/tokenizer/vocabulary.h"
 
 namespace shardline {
 
@@ -24,11 +24,11 @@ class TokenTrie {
     uint8_t byte;
   };
 
-  // All tokens of `tokenizer` that add to a text: not control tokens, and not those without bytes
-  // or with more than 65,535. REQUIRES: not null.
-  explicit TokenTrie(std::shared_ptr<const Tokenizer> tokenizer);
+  // All tokens that add to a text: not control tokens, and not those without bytes or with more
+  // than 65,535. REQUIRES: `vocabulary` is not null.
+  explicit TokenTrie(std::shared_ptr<const Vocabulary> vocabulary);
 
-  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  const Vocabulary& vocabulary() const { return *vocabulary_; }
   const std::vector<int32_t>& control_tokens() const { return control_tokens_; }
 
   // Depth first, children by byte. One more stands at the end, which only has a token_begin.
@@ -39,7 +39,7 @@ class TokenTrie {
   uint32_t depth_max() const { return depth_max_; }
 
  private:
-  const std::shared_ptr<const Tokenizer> tokenizer_;  // Shared: requests may outlive the shard.
+  const std::shared_ptr<const Vocabulary> vocabulary_;
   std::vector<Node> nodes_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> control_tokens_;

@@ -40,20 +40,8 @@ Tokenizer::Tokenizer(std::unique_ptr<const Vocabulary> vocabulary)
       user_defined_(vocabulary_.get(), /*with_control=*/false) {}
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::Create(TokenizerSpec spec) {
+  SL_ASSIGN_OR_RETURN(auto vocabulary, Vocabulary::CreateByType(&spec));
   const bool is_byte_level = spec.type == "gpt2";
-  if (!is_byte_level && spec.type != "llama") {
-    return absl::UnimplementedError(
-        absl::StrCat("tokenizer.ggml.model is \"", spec.type, "\"; known are gpt2, llama"));
-  }
-  const auto token_count = static_cast<int32_t>(spec.tokens.size());
-  if (!is_byte_level) {
-    if (!spec.bos_id && token_count > 1) spec.bos_id = 1;
-    if (!spec.eos_id && token_count > 2) spec.eos_id = 2;
-    if (!spec.unknown_id && token_count > 0) spec.unknown_id = 0;
-  }
-  SL_ASSIGN_OR_RETURN(auto vocabulary,
-                      Vocabulary::Create(&spec, is_byte_level ? TokenSpelling::kByteLevel
-                                                              : TokenSpelling::kSentencePiece));
   SL_RETURN_IF_ERROR(CheckIds(spec, *vocabulary));
   std::unique_ptr<Tokenizer> result(new Tokenizer(std::move(vocabulary)));
   const Vocabulary* const words = result->vocabulary_.get();

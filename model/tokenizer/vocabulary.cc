@@ -115,6 +115,19 @@ std::string QuotedId(size_t id, const std::string& text) {
 
 const std::string& ByteLevelSpelling(uint8_t byte) { return ByteLevel().spelling[byte]; }
 
+absl::StatusOr<std::unique_ptr<const Vocabulary>> Vocabulary::CreateByType(TokenizerSpec* spec) {
+  if (spec->type == "gpt2") return Create(spec, TokenSpelling::kByteLevel);
+  if (spec->type != "llama") {
+    return absl::UnimplementedError(
+        absl::StrCat("tokenizer.ggml.model is \"", spec->type, "\"; known are gpt2, llama"));
+  }
+  const auto token_count = static_cast<int32_t>(spec->tokens.size());
+  if (!spec->bos_id && token_count > 1) spec->bos_id = 1;
+  if (!spec->eos_id && token_count > 2) spec->eos_id = 2;
+  if (!spec->unknown_id && token_count > 0) spec->unknown_id = 0;
+  return Create(spec, TokenSpelling::kSentencePiece);
+}
+
 absl::StatusOr<std::unique_ptr<const Vocabulary>> Vocabulary::Create(TokenizerSpec* spec,
                                                                      TokenSpelling spelling) {
   std::unique_ptr<Vocabulary> result(new Vocabulary);

@@ -38,6 +38,10 @@ class Vocabulary {
   static absl::StatusOr<std::unique_ptr<const Vocabulary>> Create(TokenizerSpec* spec,
                                                                   TokenSpelling spelling);
 
+  // The same by `spec->type`, whose other ids are filled in as that type has them. Fails on an
+  // unknown one as well.
+  static absl::StatusOr<std::unique_ptr<const Vocabulary>> CreateByType(TokenizerSpec* spec);
+
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 

@@ -191,8 +191,8 @@ class HeadCore {
   void TakeResult(const Drawn& drawn, SampleResult result, absl::Duration compute_time,
                   Instant now);
   bool TakeTokens(Attempts::iterator it, const HeadFlight& flight, std::vector<SampledToken> tokens,
-                  Instant now);
-  bool TakeToken(Attempts::iterator it, SampledToken token, Instant now);
+                  bool is_text_over, Instant now);
+  bool TakeToken(Attempts::iterator it, SampledToken token, bool is_last, Instant now);
 
   const HeadOptions options_;
   std::vector<absl::Status> spares_;  // By kind: ends for when there is no memory for their names.

@@ -161,11 +161,12 @@ void HeadCore::TakeResult(const Drawn& drawn, SampleResult result, absl::Duratio
     result.tokens.clear();
   }
   LeaveSampling(attempt.lane->second, flight, result.status.ok());
-  if (!result.tokens.empty() && !TakeTokens(it, flight, std::move(result.tokens), now)) return;
-  if (result.status.ok()) {
-    if (result.finished) End(it, absl::OkStatus(), FinishReason::kStop);
+  const bool is_text_over = result.finished && result.status.ok();
+  if (!result.tokens.empty() &&
+      !TakeTokens(it, flight, std::move(result.tokens), is_text_over, now)) {
     return;
   }
+  if (result.status.ok()) return;
   const FailureKind kind = FailureKindOf(result.status);
   End(it, Fail(kind == FailureKind::kNone ? FailureKind::kDeviceLost : kind, drawn.key.attempt,
                absl::StrCat("step ", drawn.key.step.value(), " at the head, node ",
@@ -176,15 +177,16 @@ void HeadCore::TakeResult(const Drawn& drawn, SampleResult result, absl::Duratio
 // Takes what was drawn of one step, in order; false if the attempt ended with one of them. What is
 // left of the step's drafts was wrong, and is taken back with the next one.
 bool HeadCore::TakeTokens(Attempts::iterator it, const HeadFlight& flight,
-                          std::vector<SampledToken> tokens, Instant now) {
+                          std::vector<SampledToken> tokens, bool is_text_over, Instant now) {
   HeadAttempt& attempt = it->second;
   const auto accepted = static_cast<uint32_t>(tokens.size() - 1);
   attempt.timings.drafted += static_cast<uint32_t>(flight.drafts.size());
   attempt.timings.accepted += accepted;
   stats_.tokens_drafted += flight.drafts.size();
   stats_.tokens_accepted += accepted;
-  for (SampledToken& token : tokens) {
-    if (!TakeToken(it, std::move(token), now)) return false;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const bool is_last = is_text_over && i + 1 == tokens.size();
+    if (!TakeToken(it, std::move(tokens[i]), is_last, now)) return false;
   }
   const auto valid = static_cast<int32_t>(attempt.tokens.size()) - 1;
   attempt.rejected = attempt.sent - valid;
@@ -194,8 +196,8 @@ bool HeadCore::TakeTokens(Attempts::iterator it, const HeadFlight& flight,
   return true;
 }
 
-// One token more; false if the attempt ended with it.
-bool HeadCore::TakeToken(Attempts::iterator it, SampledToken token, Instant now) {
+// One token more; false if the attempt ended with it. Behind the last one nothing may follow.
+bool HeadCore::TakeToken(Attempts::iterator it, SampledToken token, bool is_last, Instant now) {
   HeadAttempt& attempt = it->second;
   HeadLane& lane = attempt.lane->second;
   const auto rounds_between = static_cast<uint32_t>(lane.rounds_begun - attempt.rounds_at_token);
@@ -221,6 +223,10 @@ bool HeadCore::TakeToken(Attempts::iterator it, SampledToken token, Instant now)
   actions_.tokens.push_back(
       {.key = it->first, .index = attempt.generated, .token = std::move(token)});
   ++attempt.generated;
+  if (is_last) {
+    End(it, absl::OkStatus(), FinishReason::kStop);
+    return false;
+  }
   const auto rows_used = static_cast<int32_t>(attempt.tokens.size()) - 1;
   if (attempt.generated >= static_cast<uint32_t>(attempt.run.new_tokens_max) ||
       rows_used >= attempt.tokens_limit) {

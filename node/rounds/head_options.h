@@ -15,6 +15,7 @@
 #include "base/failure.h"
 #include "base/id.h"
 #include "base/layer_range.h"
+#include "model/grammar/token_trie.h"
 #include "node/rounds/draft_pricer.h"
 #include "node/rounds/proposer.h"
 #include "node/rounds/run_attempt.h"
@@ -48,6 +49,8 @@ struct HeadOptions {
   DraftPricerOptions draft_pricer;
   // What guesses for an attempt; null: DefaultProposers.
   std::function<std::vector<std::unique_ptr<Proposer>>(const RunAttempt&)> proposers;
+  // Of the model, for rules on the text; null: attempts that have some are refused.
+  std::shared_ptr<const TokenTrie> vocabulary;
   bool stages_ahead = true;  // Prepares the next round while one runs.
   // A step may take 8 times the 99th percentile of the laps of its size, within these bounds (the
   // largest while too few laps are known), and as much again for each round with pieces ahead.

@@ -80,6 +80,9 @@ absl::Status HeadCore::CheckRun(const RunAttempt& run) const {
     return invalid(absl::StrCat(run.cached_tokens, " cached tokens are not whole pages of less ",
                                 "than the ", prefix, " of prompt and prefix"));
   }
+  if (!run.rules.empty() && options_.vocabulary == nullptr) {
+    return invalid("its text has rules, and this node knows no vocabulary of the model");
+  }
   return ValidateSampling(run.sampling, options_.vocab_size);
 }
 
@@ -108,7 +111,10 @@ absl::Status HeadCore::OnRun(RunAttempt run, Instant now) {
   }
   const auto it = Begin(std::move(run), now);
   const HeadAttempt& attempt = it->second;
-  if (attempt.generated >= static_cast<uint32_t>(attempt.run.new_tokens_max)) {
+  // What an older attempt generated may be all there is to say.
+  if (attempt.sampler->finished()) {
+    End(it, absl::OkStatus(), FinishReason::kStop);
+  } else if (attempt.generated >= static_cast<uint32_t>(attempt.run.new_tokens_max)) {
     End(it, absl::OkStatus(), FinishReason::kLength);
   }
   Advance(now);
@@ -139,8 +145,12 @@ void HeadCore::FillIn(HeadAttempt& attempt, RunAttempt run, Instant now) const {
   attempt.end.push_back({.key = run.key});
   attempt.spot.push_back(&attempt);
   attempt.node = attempt.spot.begin();
-  attempt.sampler =
-      std::make_shared<Sampler>(run.sampling, options_.vocab_size, run.prompt, run.delivered);
+  std::unique_ptr<RowPolicy> policy;
+  if (!run.rules.empty()) {
+    policy = MakeTextRulesPolicy(run.rules, options_.vocabulary, run.stop_tokens);
+  }
+  attempt.sampler = std::make_shared<Sampler>(run.sampling, options_.vocab_size, run.prompt,
+                                              run.delivered, std::move(policy));
   attempt.drafter = MakeDrafter(run);
   attempt.prompt_count = static_cast<int32_t>(run.prompt.size());
   attempt.generated = static_cast<uint32_t>(run.delivered.size());

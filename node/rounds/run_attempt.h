@@ -12,6 +12,7 @@
 #include "base/prefix_chain.h"
 #include "base/run_result.h"
 #include "node/sampling/sampler.h"
+#include "node/sampling/text_rules.h"
 #include "node/stage/stage_bundle.h"
 
 namespace shardline {
@@ -34,6 +35,7 @@ struct RunAttempt {
   absl::Duration step_cost;      // Of a lap without rows, as measured at load,
   absl::Duration row_cost;       // and of each row; zero: unknown.
   bool want_progress = false;
+  TextRules rules;  // On what is generated.
 };
 
 struct TokenOut {
@@ -55,7 +57,7 @@ struct AttemptEnd {
   absl::Status status;
   FinishReason reason = FinishReason::kNone;  // Set when status is OK.
   uint32_t tokens = 0;      // Generated, delivered ones included, the stop token excluded.
-  int32_t stop_token = -1;  // When reason is kStop.
+  int32_t stop_token = -1;  // When reason is kStop; -1: the text is complete by its rules.
   RunTimings timings;
 };
 

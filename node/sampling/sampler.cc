@@ -101,7 +101,7 @@ DrawnTokens Sampler::SampleInTurn(std::span<float> logits, std::span<const int32
     out.status = drawn.status();
     if (!drawn.ok()) break;
     out.tokens.push_back(*std::move(drawn));
-    out.finished = policy_ != nullptr && policy_->finished();
+    out.finished = finished();
     const bool goes_on = row < drafts.size() && (out.tokens.back().token == drafts[row] ||
                                                  Planted(PlantedBug::kDraftUnchecked));
     if (out.finished || !goes_on) break;

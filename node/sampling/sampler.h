@@ -64,6 +64,9 @@ class Sampler {
   DrawnTokens SampleInTurn(std::span<float> logits, std::span<const int32_t> drafts,
                            uint64_t index);
 
+  // The policy lets nothing follow what was drawn so far.
+  bool finished() const { return policy_ != nullptr && policy_->finished(); }
+
   const SamplingParams& params() const { return params_; }
 
  private:

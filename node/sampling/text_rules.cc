@@ -75,10 +75,10 @@ void TextRulesPolicy::Accept(int32_t token) {
   if (std::find(stop_tokens_.begin(), stop_tokens_.end(), token) != stop_tokens_.end()) return;
   ++accepted_;
   if (mask_) mask_->Accept(token);
-  const Tokenizer& tokenizer = vocabulary_->tokenizer();
-  if (token < 0 || token >= tokenizer.vocab_size() || tokenizer.IsControl(token)) return;
+  const Vocabulary& words = vocabulary_->vocabulary();
+  if (!words.Has(token) || words.TraitsOf(token).is_control) return;
   for (TextFinder& stop : stops_) {
-    if (stop.Read(tokenizer.TokenBytes(token))) is_stopped_ = true;
+    if (stop.Read(words.Bytes(token))) is_stopped_ = true;
   }
 }
 

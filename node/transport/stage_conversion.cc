@@ -282,6 +282,12 @@ absl::StatusOr<RunRequest> FromProto(const v1::RunAttemptRequest& request) {
                       ToInt32(request.rounds_in_flight(), "rounds_in_flight"));
   SL_ASSIGN_OR_RETURN(run.step_cost, ToCost(request.step_us(), "step_us"));
   SL_ASSIGN_OR_RETURN(run.row_cost, ToCost(request.row_us(), "row_us"));
+  SL_ASSIGN_OR_RETURN(run.rules,
+                      CompileTextRules({.grammar = request.rules().grammar(),
+                                        .trigger = request.rules().trigger(),
+                                        .stop_texts = {request.rules().stop_texts().begin(),
+                                                       request.rules().stop_texts().end()},
+                                        .new_tokens_min = request.rules().new_tokens_min()}));
   run.want_progress = request.want_progress();
   return out;
 }

@@ -34,7 +34,7 @@ const std::vector<Room>& Rooms() {
        {"base", "kernels/argmax.h", "kernels/exp_weights.h", "model/grammar", "model/tokenizer"},
        true},
       {"node/stage", {"base", "node/kv", "node/sampling"}, true},
-      {"node/rounds", {"base", "node/kv", "node/sampling", "node/stage"}, true},
+      {"node/rounds", {"base", "model/grammar", "node/kv", "node/sampling", "node/stage"}, true},
       {"node/pulse", {"base"}, true},
       {"node/exec", {"base", "model", "kernels", "node/stage/compute_job.h", "node/sampling"}},
       {"node/transport",
