@@ -23,6 +23,7 @@ step() { printf '\n== %s (%d s so far)\n' "$1" "$SECONDS"; }
 
 step "test model"
 deploy/fetch_model.sh
+deploy/fetch_templates.sh
 
 if ! $quick; then
   step "format"
