@@ -34,8 +34,7 @@ void CheckCall(const ApiCall& call) {
   SL_CHECK(call.sampling.repetition_penalty() > 0);
   SL_CHECK(call.tool.mode == ToolMode::kNone || !call.tool.tools.empty());
   SL_CHECK(call.tool.tools.is_null() || call.tool.tools.size() == call.tool.strict.size());
-  if (call.kind == ApiKind::kCompletion) return SL_CHECK(!call.prompts.empty());
-  SL_CHECK(!call.messages.empty());
+  SL_CHECK(!call.prompts.empty() || !call.messages.empty());
   for (const Json& message : call.messages) {
     SL_CHECK(message["role"].is_string());
     SL_CHECK(message["content"].is_string() || message.contains("tool_calls"));

@@ -128,6 +128,13 @@ TEST(ToolStream, AHeadThatNeverEndsIsText) {
   }
 }
 
+TEST(ToolStream, AHeadThatIsTooLongIsTextHoweverItIsCut) {
+  const std::string text = "<tool_call>{\"x\": \"" + std::string(5000, 'x') +
+                           "\", \"name\": \"f\", \"arguments\": {}}</tool_call>";
+  EXPECT_EQ(Read(ToolFormat::kHermes, text), text);
+  EXPECT_EQ(Joined(Events(ToolFormat::kHermes, {text.substr(0, 4990), text.substr(4990)})), text);
+}
+
 TEST(ToolFormat, TheWordsOfATemplateTellItsFormat) {
   EXPECT_EQ(ToolFormatOf("{{ '<tool_call>' }}", true), ToolFormat::kHermes);
   EXPECT_EQ(ToolFormatOf("[AVAILABLE_TOOLS] [TOOL_CALLS]", true), ToolFormat::kMistral);
