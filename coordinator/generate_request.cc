@@ -14,6 +14,7 @@
 #include "base/prefix_chain.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "model/grammar/grammar.h"
 #include "proto/wire/message_conversion.h"
 
 namespace shardline {
@@ -25,8 +26,6 @@ constexpr int64_t kDeadlineMsMax = 600'000;
 constexpr uint32_t kTopLogprobsMax = 20;
 constexpr int kStopTokensMax = 256;
 constexpr size_t kKeyBytesMax = 256;
-constexpr size_t kGrammarBytesMax = 256 * 1024;
-constexpr size_t kTriggerBytesMax = 1024;
 constexpr int kStopTextsMax = 16;
 constexpr size_t kStopTextBytesMax = 1024;
 
@@ -63,13 +62,10 @@ absl::Status CheckSampling(const v1::Sampling& sampling, int32_t vocab_size) {
 }
 
 absl::Status CheckRules(const v1::TextRules& rules) {
-  if (rules.grammar().size() > kGrammarBytesMax) {
-    return Invalid("rules.grammar has ", rules.grammar().size(), " bytes, at most ",
-                   kGrammarBytesMax);
-  }
-  if (rules.trigger().size() > kTriggerBytesMax) {
-    return Invalid("rules.trigger has ", rules.trigger().size(), " bytes, at most ",
-                   kTriggerBytesMax);
+  if (!rules.grammar().empty()) {
+    SL_RETURN_IF_ERROR(Grammar::Parse(rules.grammar(), rules.trigger()).status());
+  } else if (!rules.trigger().empty()) {
+    return Invalid("rules.trigger: there is no grammar that it could begin");
   }
   if (rules.stop_texts_size() > kStopTextsMax) {
     return Invalid("rules.stop_texts has ", rules.stop_texts_size(), " texts, at most ",

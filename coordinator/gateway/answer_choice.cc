@@ -49,9 +49,10 @@ std::vector<AnswerChoice::Part> AnswerChoice::OnToken(const v1::GenerateToken& t
   tokens_ = token.token().index() + 1;
   if (call_.sampling.logprobs()) AddLogprob(token.token());
   AddText(TextOf(token), &parts);
-  const bool untold = parts.empty() && !logprobs_new_.is_null();
-  if (untold) parts.push_back({.delta = is_chat() ? Json::object() : Json("")});
-  if (!parts.empty()) parts.front().logprobs = TakeLogprobs();
+  if (call_.stream && call_.sampling.logprobs()) {
+    if (parts.empty()) parts.push_back({.delta = is_chat() ? Json::object() : Json("")});
+    parts.front().logprobs = std::exchange(logprobs_, nullptr);
+  }
   return parts;
 }
 
@@ -119,21 +120,17 @@ void AnswerChoice::AddEvents(std::vector<ToolEvent> events, std::vector<Part>* p
 }
 
 void AnswerChoice::AddLogprob(const v1::RunToken& token) {
-  for (Json* const list : {&logprobs_, &logprobs_new_}) {
-    if (is_chat()) {
-      if (list->is_null()) *list = {{"content", Json::array()}, {"refusal", nullptr}};
-      (*list)["content"].push_back(ChatLogprob(token, style_));
-    } else {
-      if (list->is_null()) *list = EmptyCompletionLogprobs();
-      AddCompletionLogprob(token, style_, text_length_, list);
-    }
+  if (is_chat()) {
+    if (logprobs_.is_null()) logprobs_ = {{"content", Json::array()}, {"refusal", nullptr}};
+    logprobs_["content"].push_back(ChatLogprob(token, style_));
+  } else {
+    if (logprobs_.is_null()) logprobs_ = EmptyCompletionLogprobs();
+    AddCompletionLogprob(token, style_, text_length_, &logprobs_);
   }
   const bool is_text = style_.shows_control || !tokenizer_->IsControl(token.token());
   const bool is_known = token.token() >= 0 && token.token() < tokenizer_->vocab_size();
   if (is_text && is_known) text_length_ += Utf8Length(tokenizer_->TokenBytes(token.token()));
 }
-
-Json AnswerChoice::TakeLogprobs() { return std::exchange(logprobs_new_, nullptr); }
 
 // A closed set: clients that check take any other for no answer at all. What ended for a reason
 // that is not known here was not finished by the model.

@@ -1,7 +1,8 @@
 #pragma once
 
-// One choice of an answer: its tokens become text and tool calls, all of it kept, and each new part
-// handed out for the stream.
+// One choice of an answer: its tokens become text and tool calls, which are kept for the whole
+// answer, and handed out part by part for the stream. Log-probabilities go one way only: they are
+// many times larger than the text.
 
 #include <cstdint>
 #include <memory>
@@ -57,7 +58,6 @@ class AnswerChoice {
   void AddText(std::string text, std::vector<Part>* parts);
   void AddEvents(std::vector<ToolEvent> events, std::vector<Part>* parts);
   void AddLogprob(const v1::RunToken& token);
-  Json TakeLogprobs();
   std::string FinishReason() const;
 
   // Constant after construction.
@@ -75,8 +75,7 @@ class AnswerChoice {
   size_t text_length_ = 0;  // Code points of all tokens so far, stop texts included.
   std::string text_;
   std::vector<Call> calls_;
-  Json logprobs_;      // Of all tokens.
-  Json logprobs_new_;  // Of those that no part has told yet.
+  Json logprobs_;  // Null, or those of the tokens that no part has told: of all, without a stream.
   std::optional<v1::GenerateEnd> end_;
 };
 

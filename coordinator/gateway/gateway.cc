@@ -266,7 +266,9 @@ void Gateway::OnOver(Generation& generation, GenerationEnd end) {
     if (end.stalled) ++figures_.streams_stalled;
     if (end.resumed) ++figures_.resumed;
   }
-  if (world_.requests != nullptr) world_.requests->Add(std::move(end.record));
+  if (world_.requests == nullptr) return;
+  end.record.at_unix_ms = absl::ToUnixMillis(absl::Now() - record.total);  // For people.
+  world_.requests->Add(std::move(end.record));
 }
 
 GatewayFigures Gateway::figures() const {

@@ -14,7 +14,7 @@ all=(decode_vs_read_bandwidth prefill_vs_int8_peak shards3_vs_1 hop_vs_grpc_echo
      batch16_vs_roofline pipeline_efficiency prefill_pipelined gap_p99_rounds pipeline_two_cores
      host_step_cost hog prefix_hit_ttft draft_speedup_copy draft_speedup_chat
      detect_kill_ms detect_pause_ms failover_over_reprefill semantics_cost sse_streams
-     sim_events_per_s)
+     gateway_overhead ttft_overhead_ms sim_events_per_s)
 case "${1:-}" in
   -h|--help) sed -n '2,8p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
   --list) printf '%s\n' "${all[@]}"; exit 0 ;;
@@ -28,7 +28,7 @@ done
 model="${SHARDLINE_BENCH_MODEL:-$root/models/SmolLM2-135M-Instruct.Q4_1.gguf}"
 [ -n "${SHARDLINE_BENCH_MODEL:-}" ] || deploy/fetch_model.sh
 build release model_bench batch_bench cluster_bench pipeline_bench rounds_bench prefix_bench \
-  drafts_bench failover_bench semantics_bench sse_bench grpc_echo binaries | tail -n 1
+  drafts_bench failover_bench semantics_bench sse_bench gateway_bench grpc_echo binaries | tail -n 1
 bench="$root/build/release/tests/bench"
 
 echo "machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), $(nproc) CPUs, load $(cut -d' ' -f1 /proc/loadavg)"
@@ -55,6 +55,8 @@ for name in "${names[@]}"; do
     draft_speedup_chat) "$bench/drafts_bench" chat "$model" ;;
     semantics_cost) "$bench/semantics_bench" "$model" "$root/build" ;;
     sse_streams) "$bench/sse_bench" ;;
+    gateway_overhead) "$bench/gateway_bench" token "$model" ;;
+    ttft_overhead_ms) "$bench/gateway_bench" ttft "$model" ;;
     sim_events_per_s)  # Of one core.
       "$root/build/release/bin/shardline-sim" --seeds 0..3000 --jobs 1 |
         sed -n 's/^sim_events_per_s \(.*\)/sim_events_per_s: \1 on one core\nfigure & events\/s/p' ;;

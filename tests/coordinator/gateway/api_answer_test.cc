@@ -317,7 +317,9 @@ TEST(ApiAnswer, LogprobsOfAChatAreOneEntryATokenWhoseBytesJoinToTheText) {
   EXPECT_EQ(bytes, "\u00E9!");
   ASSERT_EQ(streamed.size(), 3u);
   EXPECT_EQ(streamed[0]["token"], "\uFFFD");  // Half a character.
-  EXPECT_EQ(rig.Whole()["choices"][0]["logprobs"]["content"], streamed);
+  AnswerRig whole(ApiKind::kChat, R"("logprobs":true,"top_logprobs":5)");
+  whole.Feed(0, WithLogprobs().End());
+  EXPECT_EQ(whole.Whole()["choices"][0]["logprobs"]["content"], streamed);
 }
 
 TEST(ApiAnswer, LogprobsOfACompletionAreColumns) {

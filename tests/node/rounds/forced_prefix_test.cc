@@ -1,7 +1,6 @@
 // A run that is begun anew with any prefix of what it had delivered goes on as if nothing had
 // happened: tokens, log-probabilities and digests, on a hash for a model and on a real one.
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,10 +14,9 @@
 #include "node/exec/kv_store.h"
 #include "node/exec/llama_forward.h"
 #include "node/exec/shard_weights.h"
-#include "node/rounds/head_core.h"
-#include "node/stage/stage_core.h"
 #include "tests/node/exec/pipeline.h"
 #include "tests/node/rounds/fake_device.h"
+#include "tests/node/rounds/local_shard.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/tiny_llama.h"
@@ -32,6 +30,7 @@ using ::shardline::testing::IsOk;
 using ::shardline::testing::kFakeHiddenDim;
 using ::shardline::testing::kFakeVocabSize;
 using ::shardline::testing::LoadShards;
+using ::shardline::testing::LocalShard;
 using ::shardline::testing::MakeTinyLlama;
 using ::shardline::testing::Shards;
 using ::shardline::testing::TinyVocabSize;
@@ -40,91 +39,22 @@ constexpr int32_t kPages = 16;
 constexpr int32_t kNewTokens = 20;
 const std::vector<int32_t> kPrompt = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5};
 
-using Device = std::function<ComputeDone(const ComputeJob&)>;
+LocalShard MakeShard(LayerRange layers, int32_t hidden_dim, int32_t vocab_size,
+                     LocalShard::Device device) {
+  return LocalShard({.layers = layers, .vocab_size = vocab_size, .hidden_dim = hidden_dim}, kPages,
+                    std::move(device));
+}
 
-// A head and its one stage, and a device that computes at once.
-class LocalShard {
- public:
-  LocalShard(LayerRange layers, int32_t hidden_dim, int32_t vocab_size, Device device)
-      : device_(std::move(device)),
-        stage_({.node = NodeId("a"),
-                .incarnation = Incarnation(1),
-                .recipe = {.model_id = ModelId("m")},
-                .layers = layers,
-                .layers_total = layers.end,
-                .is_head = true,
-                .hidden_dim = hidden_dim,
-                .pages_total = kPages,
-                .context_tokens_max = 128}),
-        head_({.node = NodeId("a"),
-               .layers = layers,
-               .vocab_size = vocab_size,
-               .hidden_dim = hidden_dim,
-               .context_tokens_max = 128,
-               .chunk_tokens_max = 4}) {}
-
-  struct Outcome {
-    std::vector<SampledToken> tokens;  // By index, from the end of the prefix on.
-    AttemptEnd end;
-  };
-
-  Outcome Run(const SamplingParams& sampling, std::vector<int32_t> delivered,
-              std::vector<int32_t> stop_tokens = {}) {
-    const AttemptKey key{SessionId(1), Epoch(++epoch_)};
-    OpenAttempt open{.key = key,
-                     .term = Term(1),
-                     .incarnation = Incarnation(1),
-                     .recipe = {.model_id = ModelId("m")},
-                     .route = {{.node = NodeId("a"),
-                                .incarnation = Incarnation(1),
-                                .layers = stage_.options().layers}},
-                     .tokens_max = 64,
-                     .budget = absl::Hours(1)};
-    EXPECT_THAT(stage_.Open(open, now_), IsOk());
-    uint32_t index = static_cast<uint32_t>(delivered.size());
-    EXPECT_THAT(head_.OnRun({.key = key,
-                             .prompt = kPrompt,
-                             .delivered = std::move(delivered),
-                             .new_tokens_max = kNewTokens,
-                             .sampling = sampling,
-                             .stop_tokens = std::move(stop_tokens),
-                             .budget = absl::Hours(1),
-                             .route = open.route,
-                             .tokens_max = 64},
-                            now_),
-                IsOk());
-    Outcome outcome;
-    bool is_over = false;
-    while (!is_over) {
-      HeadActions head = head_.TakeActions();
-      StageActions stage = stage_.TakeActions();
-      if (head.empty() && stage.empty()) break;
-      for (TokenOut& token : head.tokens) {
-        EXPECT_EQ(token.index, index++);
-        outcome.tokens.push_back(std::move(token.token));
-      }
-      for (AttemptEnd& end : head.ends) {
-        outcome.end = std::move(end);
-        is_over = true;
-      }
-      for (StageBundle& step : head.steps) stage_.OnBundle({}, std::move(step), now_);
-      for (const ComputeJob& job : head.jobs) head_.OnComputeDone(device_(job), now_);
-      for (StageBundle& bundle : stage.returns) head_.OnReturn(std::move(bundle), now_);
-      for (const ComputeJob& job : stage.jobs) stage_.OnComputeDone(device_(job), now_);
-    }
-    EXPECT_TRUE(is_over);
-    EXPECT_THAT(outcome.end.status, IsOk());
-    stage_.Fence(key.session, key.epoch, Term(1), now_);
-    return outcome;
-  }
-
- private:
-  const Device device_;
-  const Instant now_ = Instant::FromOrigin(absl::Seconds(100));
-  StageCore stage_;
-  HeadCore head_;
-  uint64_t epoch_ = 0;
-};
+LocalShard::Outcome Run(LocalShard& shard, const SamplingParams& sampling,
+                        std::vector<int32_t> delivered, std::vector<int32_t> stop_tokens = {}) {
+  LocalShard::Outcome outcome = shard.Run({.prompt = kPrompt,
+                                           .delivered = std::move(delivered),
+                                           .new_tokens_max = kNewTokens,
+                                           .sampling = sampling,
+                                           .stop_tokens = std::move(stop_tokens)});
+  EXPECT_THAT(outcome.end.status, IsOk());
+  return outcome;
+}
 
 std::map<std::string, SamplingParams> Ways() {
   SamplingParams greedy{.logprobs = true, .top_logprobs = 3, .logits_digest = true};
@@ -148,13 +78,13 @@ void ExpectSame(const SampledToken& a, const SampledToken& b) {
 
 void ExpectPrefixesGoOn(LocalShard& shard) {
   for (const auto& [name, sampling] : Ways()) {
-    const LocalShard::Outcome whole = shard.Run(sampling, {});
+    const LocalShard::Outcome whole = Run(shard, sampling, {});
     ASSERT_EQ(whole.tokens.size(), static_cast<size_t>(kNewTokens));
     std::vector<int32_t> delivered;
     for (size_t cut = 1; cut <= whole.tokens.size(); ++cut) {
       SCOPED_TRACE(name + " cut at " + std::to_string(cut));
       delivered.push_back(whole.tokens[cut - 1].token);
-      const LocalShard::Outcome rest = shard.Run(sampling, delivered);
+      const LocalShard::Outcome rest = Run(shard, sampling, delivered);
       ASSERT_EQ(rest.tokens.size(), whole.tokens.size() - cut);
       for (size_t i = 0; i < rest.tokens.size(); ++i) {
         ExpectSame(rest.tokens[i], whole.tokens[cut + i]);
@@ -164,10 +94,10 @@ void ExpectPrefixesGoOn(LocalShard& shard) {
     }
     // A stop token further on stops the rest where it stopped the whole.
     const int32_t stop = whole.tokens.back().token;
-    const LocalShard::Outcome stopped = shard.Run(sampling, {}, {stop});
+    const LocalShard::Outcome stopped = Run(shard, sampling, {}, {stop});
     const size_t kept = stopped.tokens.size() / 2;
-    const LocalShard::Outcome rest = shard.Run(
-        sampling, {delivered.begin(), delivered.begin() + static_cast<int>(kept)}, {stop});
+    const LocalShard::Outcome rest = Run(
+        shard, sampling, {delivered.begin(), delivered.begin() + static_cast<int>(kept)}, {stop});
     EXPECT_EQ(stopped.end.reason, FinishReason::kStop) << name;
     EXPECT_EQ(rest.end.reason, FinishReason::kStop) << name;
     EXPECT_EQ(rest.end.stop_token, stopped.end.stop_token) << name;
@@ -177,8 +107,8 @@ void ExpectPrefixesGoOn(LocalShard& shard) {
 
 TEST(ForcedPrefix, GoesOnUnchangedOnAHash) {
   FakeDevice device({0, 6}, kPages);
-  LocalShard shard({0, 6}, kFakeHiddenDim, kFakeVocabSize,
-                   [&](const ComputeJob& job) { return device.Run(job); });
+  LocalShard shard = MakeShard({0, 6}, kFakeHiddenDim, kFakeVocabSize,
+                               [&](const ComputeJob& job) { return device.Run(job); });
   ExpectPrefixesGoOn(shard);
 }
 
@@ -187,18 +117,19 @@ TEST(ForcedPrefix, GoesOnUnchangedOnARealModel) {
   const std::unique_ptr<KvStore> kv = *KvStore::Create(shards[0].hp, 3, kPages);
   CpuExecutor executor(*LlamaForward::Create(shards.data(), kv.get(), *CpuKernels(), {}, {}),
                        SystemClock(), {});
-  LocalShard shard({0, 3}, shards[0].hp.hidden_dim, TinyVocabSize(), [&](const ComputeJob& job) {
-    ComputeDone result;
-    absl::Notification finished;
-    EXPECT_THAT(executor.Submit(job,
-                                [&](ComputeDone done) {
-                                  result = std::move(done);
-                                  finished.Notify();
-                                }),
-                IsOk());
-    finished.WaitForNotification();
-    return result;
-  });
+  LocalShard shard =
+      MakeShard({0, 3}, shards[0].hp.hidden_dim, TinyVocabSize(), [&](const ComputeJob& job) {
+        ComputeDone result;
+        absl::Notification finished;
+        EXPECT_THAT(executor.Submit(job,
+                                    [&](ComputeDone done) {
+                                      result = std::move(done);
+                                      finished.Notify();
+                                    }),
+                    IsOk());
+        finished.WaitForNotification();
+        return result;
+      });
   ExpectPrefixesGoOn(shard);
 }
 
