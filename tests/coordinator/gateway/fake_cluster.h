@@ -46,7 +46,7 @@ class FakeCluster final : public AdminEvents {
       absl::MutexLock lock(&mu_);
       ++views_asked_;
       if (is_stuck_) {
-        stuck_.push_back(std::move(use));
+        stuck_.emplace_back(std::move(use), view_);
         return;
       }
       view = refusal_.ok() ? absl::StatusOr<ClusterView>(view_) : refusal_;
@@ -114,21 +114,19 @@ class FakeCluster final : public AdminEvents {
     absl::MutexLock lock(&mu_);
     refusal_ = std::move(status);
   }
-  // Views are answered no more, until Unstick.
+  // Views are answered no more, until Unstick; then with what was when they were asked for.
   void Stick() {
     absl::MutexLock lock(&mu_);
     is_stuck_ = true;
   }
   void Unstick() {
-    std::vector<absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)>> stuck;
-    ClusterView view;
+    std::vector<StuckView> stuck;
     {
       absl::MutexLock lock(&mu_);
       is_stuck_ = false;
       stuck = std::exchange(stuck_, {});
-      view = view_;
     }
-    for (auto& use : stuck) use(view);
+    for (auto& [use, view] : stuck) use(view);
   }
   bool AwaitStuck() {
     absl::MutexLock lock(&mu_);
@@ -150,6 +148,9 @@ class FakeCluster final : public AdminEvents {
   }
 
  private:
+  using StuckView =
+      std::pair<absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)>, ClusterView>;
+
   static v1::NodeSummary Named(const std::string& node) {
     v1::NodeSummary summary;
     summary.set_node_id(node);
@@ -176,8 +177,7 @@ class FakeCluster final : public AdminEvents {
   absl::Status refusal_ ABSL_GUARDED_BY(mu_);
   absl::Status answer_ ABSL_GUARDED_BY(mu_);
   bool is_stuck_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<absl::AnyInvocable<void(const absl::StatusOr<ClusterView>&)>> stuck_
-      ABSL_GUARDED_BY(mu_);
+  std::vector<StuckView> stuck_ ABSL_GUARDED_BY(mu_);
   int views_asked_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mu_);
 };
