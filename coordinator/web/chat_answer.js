@@ -21,6 +21,7 @@ export class Answer {
     this.startedAt = nowMs;
     this.firstAt = 0;
     this.lastAt = 0;
+    this.heardAt = nowMs;     // Of the last news, whatever it was.
     this.served = null;       // {requestId, nodes, plan, session}.
   }
 
@@ -37,6 +38,7 @@ export class Answer {
 
   // The data of one event. True: the stream is over.
   take(data, nowMs) {
+    this.heardAt = nowMs;
     if (data === '[DONE]') return true;
     let chunk;
     try {

@@ -152,20 +152,33 @@ function answerMessage(app, message, index, isLast) {
       ? hops(app, chat.waterfalls.get(message.served.requestId)) : null);
 }
 
+const kQuietMs = 3000;  // Without news for so long, an answer that streams says so.
+
+// How long nothing has come, in words; '' while it flows.
+function quiet(answer) {
+  const ms = performance.now() - answer.heardAt;
+  return ms > kQuietMs ? `nothing new for ${duration(ms)}` : '';
+}
+
 function liveLine(answer) {
+  const silence = quiet(answer);
   if (answer.phase === 'writing') {
     const {tokensPerS, ttftMs} = answer.stats();
+    const words = tokensPerS ? `${rate(tokensPerS)}, first token after ${micros(1000 * ttftMs)}`
+                             : 'Writing';
     return h('p', {class: 'live dim'}, h('span', {class: 'caret', 'aria-hidden': 'true'}),
-      tokensPerS ? `${rate(tokensPerS)}, first token after ${micros(1000 * ttftMs)}` : 'Writing');
+      silence ? `Waiting for a node to go on: ${silence}` : words);
   }
   const progress = answer.progress;
   if (!progress || !progress.total) {
     return h('p', {class: 'live dim'}, h('span', {class: 'spinner', 'aria-hidden': 'true'}),
-             answer.served ? 'Accepted, waiting for the prompt to be read' : 'Sent');
+             [answer.served ? 'Accepted, waiting for the prompt to be read' : 'Sent', silence]
+        .filter(Boolean).join(': '));
   }
   const share = progress.done / progress.total;
   const words = `Reading the prompt: ${count(progress.done)} of ${count(progress.total)} tokens` +
-                (progress.cached ? `, ${count(progress.cached)} from the cache` : '');
+                (progress.cached ? `, ${count(progress.cached)} from the cache` : '') +
+                (silence ? `; ${silence}` : '');
   return h('div', {class: 'live dim'},
     h('div', {class: 'progress', role: 'progressbar', 'aria-valuemin': '0', 'aria-valuemax': '100',
               'aria-valuenow': String(Math.floor(100 * share)), 'aria-label': 'Prompt read'},

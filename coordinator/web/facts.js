@@ -104,7 +104,7 @@ export function linkSilence(state, from, to) {
   return link && link.silent_ms !== null && link.silent_ms !== undefined ? num(link.silent_ms) : 0;
 }
 
-// The links that sessions of this model run over, as "from>to"; the last stage's leads to the first.
+// The links that sessions of this model run over, as "from>to"; the ring closes on the head.
 export function busyLinks(state, modelName) {
   const links = new Set();
   for (const session of state.sessions) {
@@ -192,7 +192,8 @@ function lostNode(node, state, timeline, grpcAddress) {
   const event = lastEvent(timeline, ['node_lost'], 'node', node.node_id);
   const held = shardsOf(state, node.node_id);
   return {
-    key: `node-${node.node_id}`, tone: held.length ? 'bad' : 'warn', what: `${node.node_id} is lost`,
+    key: `node-${node.node_id}`, tone: held.length ? 'bad' : 'warn',
+    what: `${node.node_id} is lost`,
     why: node.reason || 'No reason is known.',
     sinceMs: event ? event.at_unix_ms : state.at_unix_ms - num(node.last_beat_ms),
     hint: (held.length ? `It held ${held.map((s) => layers(s.layers)).join(', ')}. `

@@ -255,8 +255,8 @@ export const tests = {
     kept.focus();
     kept.value = 'typed';
     render(root, ['b', 'c', 'd'].map(row));
-    same([root.children[0] === kept, document.activeElement === kept, kept.value, root.children.length],
-         [true, true, 'typed', 3]);
+    same([root.children[0] === kept, document.activeElement === kept, kept.value,
+          root.children.length], [true, true, 'typed', 3]);
     const cleared = () => render(root, ['b', 'c'].map((key) => h('input', {key, value: ''})));
     cleared();
     kept.value = 'typed since';

@@ -47,7 +47,7 @@ class Stub:
         self.server.daemon_threads = True
         self.server.stub = self
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def push(self, snapshot=None, *events):
         """A new snapshot and events go to every stream."""

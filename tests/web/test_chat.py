@@ -152,6 +152,14 @@ def test_the_prompt_shows_how_far_it_is_read(page, stub):
     expect(page.get_by_role("button", name="Send")).to_be_visible()
 
 
+def test_an_answer_that_falls_silent_says_for_how_long(page, stub):
+    stub.chat = stubs.answer("x")[:2] + [("text", "Half"), ("wait",)]
+    open_view(page, stub.url, "chat")
+    say(page, "Go on")
+    expect(page.locator(".live")).to_contain_text(
+        re.compile(r"Waiting for a node to go on: nothing new for [3-9]\.\d s"))
+
+
 def test_regenerate_and_edit_replace_what_came_after(page, stub):
     stub.chat = stubs.answer("One.")
     open_view(page, stub.url, "chat")

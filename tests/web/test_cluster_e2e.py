@@ -79,6 +79,7 @@ def test_load_chat_kill_and_drain(page, cluster):
     second = page.get_by_role("article", name="Answer", exact=True).nth(1)
     expect(second.locator(".live")).to_contain_text("tok/s", timeout=SLOW_MS)
     page.get_by_role("link", name="Cluster", exact=True).click()
+    expect(page.locator("svg.ring .card")).to_have_count(3)
     ring = page.locator("svg.ring .card-name").all_text_contents()
     expect(page.locator("table", has_text="Attempts")).to_contain_text("running", timeout=SLOW_MS)
     victim = ring[1]

@@ -82,7 +82,7 @@ def test_cards_of_the_ring_never_overlap(new_page, stub, width):
     page = open_view(new_page(width=width), stub.url)
     page.wait_for_function("document.querySelectorAll('svg.ring .card').length === 10")
     boxes = page.locator("svg.ring .card-box").evaluate_all(
-        "boxes => boxes.map(b => b.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])")
+        "all => all.map(b => b.getBoundingClientRect()).map(r => [r.x, r.y, r.right, r.bottom])")
     for i, a in enumerate(boxes):
         for b in boxes[i + 1:]:
             assert a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1], (a, b)

@@ -145,7 +145,8 @@ def large():
 
 
 def empty():
-    return snapshot([], [], [], problems=["no node has joined; start shardline-node on each machine"])
+    return snapshot([], [], [], problems=[
+        "no node has joined; start shardline-node on each machine"])
 
 
 def event(number, level, kind, text, **names):
