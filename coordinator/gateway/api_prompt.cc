@@ -109,18 +109,17 @@ class CallPreparer {
     out_.prompts.push_back({.tokens = std::move(tokens), .text = std::move(text)});
   }
 
-  // How many tokens may follow a prompt: what was asked for, if it fits.
+  // How many tokens may follow a prompt: what was asked for, as far as there is room. An answer
+  // that the window ends says so by its finish_reason; a prompt is never cut.
   std::optional<uint32_t> NewTokensFor(size_t prompt_tokens) {
     const auto context = static_cast<size_t>(std::max(0, model_.context_tokens_max));
-    const size_t room = prompt_tokens < context ? context - prompt_tokens : 0;
-    const uint32_t asked = call_.new_tokens_max.value_or(0);
-    if (room == 0 || asked > room) {
-      Fail(ContextLengthExceeded(prompt_param(), prompt_tokens, asked, context));
+    if (prompt_tokens >= context) {
+      Fail(ContextLengthExceeded(prompt_param(), prompt_tokens, 0, context));
       return std::nullopt;
     }
-    if (asked > 0) return asked;
-    const auto most = static_cast<uint32_t>(room);
-    return is_chat() ? most : std::min(most, kCompletionTokensDefault);
+    const auto room = static_cast<uint32_t>(context - prompt_tokens);
+    if (call_.new_tokens_max) return std::min(room, *call_.new_tokens_max);
+    return is_chat() ? room : std::min(room, kCompletionTokensDefault);
   }
 
   void AddRequests() {

@@ -173,25 +173,24 @@ TEST_F(ApiPrompt, IdsOutsideTheVocabularyAreRefusedByName) {
   }
 }
 
-TEST_F(ApiPrompt, TheRoomLeftIsWhatAChatGetsAndMoreIsRefusedWithBothNumbers) {
+TEST_F(ApiPrompt, AnAnswerBendsToTheRoomAndAPromptIsNeverCut) {
   model_.context_tokens_max = 30;  // The prompt has 20.
   EXPECT_EQ(Only(Hi()).new_tokens_max(), 10u);
   EXPECT_EQ(Only(Hi(R"("max_tokens":10)")).new_tokens_max(), 10u);
-  const ApiResult<PreparedCall> asked = Hi(R"("max_tokens":11)");
-  ASSERT_FALSE(asked.ok());
-  EXPECT_EQ(asked.error().code, "context_length_exceeded");
-  EXPECT_EQ(asked.error().param, "messages");
-  EXPECT_EQ(asked.error().prompt_tokens, 20u);
-  EXPECT_EQ(asked.error().context_tokens, 30u);
+  EXPECT_EQ(Only(Hi(R"("max_tokens":9)")).new_tokens_max(), 9u);
+  EXPECT_EQ(Only(Hi(R"("max_tokens":11)")).new_tokens_max(), 10u);
   for (const int context : {20, 19, 1}) {  // Exactly full leaves no room either.
     model_.context_tokens_max = context;
     const ApiResult<PreparedCall> prepared = Hi();
     ASSERT_FALSE(prepared.ok()) << context;
     EXPECT_EQ(prepared.error().code, "context_length_exceeded");
+    EXPECT_EQ(prepared.error().param, "messages");
+    EXPECT_EQ(prepared.error().prompt_tokens, 20u);
+    EXPECT_EQ(prepared.error().context_tokens, static_cast<uint64_t>(context));
     EXPECT_THAT(prepared.error().message, HasSubstr("maximum context length is"));
   }
   model_.context_tokens_max = 21;
-  EXPECT_EQ(Only(Hi()).new_tokens_max(), 1u);
+  EXPECT_EQ(Only(Hi(R"("max_tokens":5)")).new_tokens_max(), 1u);
   // A default that nobody asked for bends to the room.
   model_.context_tokens_max = 4;
   EXPECT_EQ(Only(Completion(R"("prompt":"abc")")).new_tokens_max(), 1u);
