@@ -63,13 +63,13 @@ HttpJson LongChat(int count, const std::string& text = "Tell me a story about a 
 std::string ContentOf(const RawAnswer& answer) {
   const HttpJson json = JsonOf(answer);
   if (!json.contains("choices")) return absl::StrCat("no answer: ", answer.status, answer.body);
-  return json["choices"][0]["message"]["content"];
+  return json["choices"][0]["message"]["content"].get<std::string>();
 }
 
 std::string CodeOf(const RawAnswer& answer) {
   const HttpJson json = JsonOf(answer);
-  return json.contains("error") && json["error"]["code"].is_string() ? json["error"]["code"]
-                                                                     : answer.body;
+  if (!json.contains("error") || !json["error"]["code"].is_string()) return answer.body;
+  return json["error"]["code"].get<std::string>();
 }
 
 std::string Words(int count) {
