@@ -26,7 +26,6 @@ TokenMask::TokenMask(std::shared_ptr<const Grammar> grammar, std::shared_ptr<con
       path_(trie_->depth_max() + 1) {}
 
 const TokenMask::Words& TokenMask::Allowed() {
-  if (walk_.Forget(&place_)) masks_.clear();
   if (masks_.size() >= kTokenMasksMax) masks_.clear();
   const auto [it, is_new] = masks_.try_emplace(place_);
   if (is_new) it->second = Compute();

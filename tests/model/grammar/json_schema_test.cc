@@ -97,7 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
              {"\"ab\"", "7.5"}},
         Case{R"({"oneOf":[{"type":"integer"},{"type":"string"}]})", {"7", "\"a\""}, {"null"}},
         Case{
-            R"({"oneOf":[{"type":"object","properties":{"kind":{"const":"a"},"x":{"type":"integer"}},
+            R"({"oneOf":[{"type":"object","properties":{"kind":{"const":"a"},
+             "x":{"type":"integer"}},
              "required":["kind","x"]},{"type":"object","properties":{"kind":{"const":"b"}},
              "required":["kind"]}]})",
             {R"({"kind":"a","x":1})", R"({"kind":"b"})"},
@@ -132,14 +133,16 @@ INSTANTIATE_TEST_SUITE_P(
              {R"({"x":"1"})"}},
         Case{R"({"type":"object","additionalProperties":false})", {"{}"}, {R"({"x":1})"}},
         Case{
-            R"({"type":"object","properties":{"ab":{"type":"integer"},"abc":{"type":"null"},"x":false},
+            R"({"type":"object","properties":{"ab":{"type":"integer"},"abc":{"type":"null"},
+             "x":false},
              "additionalProperties":{"type":"string"}})",
             {R"({"ab":1,"a":"s","abd":"t","abcd":"","":""})", R"({"b":"s"})"},
             {R"({"a":1})", R"({"ab":"s"})", R"({"abc":"s"})", R"({"a":"","ab":"s"})",
              R"({"\u0061b":"s"})", R"({"x":"s"})"}},
         Case{R"({"type":"object","required":["a"]})", {R"({"a":[1]})"}, {"{}"}},
         Case{
-            R"({"type":"object","properties":{"a\"\u00e9\n":{"const":1}},"required":["a\"\u00e9\n"]})",
+            R"({"type":"object","properties":{"a\"\u00e9\n":{"const":1}},
+             "required":["a\"\u00e9\n"]})",
             {"{\"a\\\"\u00e9\\n\":1}"},
             {R"({"a":1})"}},
         Case{
@@ -275,7 +278,8 @@ TEST(JsonSchemaErrorTest, AnUnsupportedKeywordIsNamedWithItsPath) {
 
 TEST(JsonSchemaErrorTest, TheInnermostPathIsTheOneThatIsTold) {
   const std::string error = ErrorOf(
-      R"({"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/x"}}],"$defs":{"x":{"type":"strin"}}})");
+      R"({"anyOf":[{"type":"null"},{"type":"array","items":{"$ref":"#/$defs/x"}}],
+             "$defs":{"x":{"type":"strin"}}})");
   EXPECT_THAT(error, AllOf(HasSubstr("#/$defs/x: keyword 'type'"), HasSubstr("'strin'")));
   EXPECT_THAT(error, Not(HasSubstr("anyOf")));
 }

@@ -173,7 +173,7 @@ TEST(TokenMaskTest, MasksAreRightAlsoBehindMuchThatWasForgotten) {
     if (i % 400 == 0) {
       ASSERT_EQ(allowed, TriedOneByOne(grammar, text));
     }
-    const int32_t token = allowed[random() % (allowed.size() - 1)];
+    const int32_t token = allowed[random() % allowed.size()];
     if (token == kMadeEnd) continue;
     mask.Accept(token);
     text += MadeVocabulary()->vocabulary().Bytes(token);
