@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "model/chat_template_keys.h"
 #include "model/gguf_file.h"
 #include "model/tokenizer/tokenizer_keys.h"
 
@@ -50,10 +51,27 @@ absl::StatusOr<ModelManifest> ManifestOf(const GgufFile& file, const ManifestCac
   return manifest;
 }
 
-// Empty when there is none, or it is no text: generating from a prompt needs no template.
-std::string TextOf(const GgufMetadata& metadata, std::string_view key) {
-  const absl::StatusOr<std::string_view> text = metadata.GetString(key);
-  return text.ok() ? std::string(*text) : std::string();
+std::string TokenText(const Tokenizer& tokenizer, std::optional<int32_t> id) {
+  return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : "";
+}
+
+// A model without a template, or with one that we cannot read, still completes plain prompts.
+void ReadChatTemplate(const GgufFile& gguf, ModelFile* file) {
+  absl::StatusOr<ChatTemplateSpec> spec = ReadChatTemplateSpec(gguf.metadata());
+  if (!spec.ok()) {
+    file->why_no_chat_template = absl::IsNotFound(spec.status())
+                                     ? "the model file brings no chat template"
+                                     : std::string(spec.status().message());
+    return;
+  }
+  spec->bos_token = TokenText(*file->tokenizer, file->tokenizer->bos_id());
+  spec->eos_token = TokenText(*file->tokenizer, file->tokenizer->eos_id());
+  auto chat_template = ChatTemplate::Create(*std::move(spec));
+  if (chat_template.ok()) {
+    file->chat_template = *std::move(chat_template);
+  } else {
+    file->why_no_chat_template = std::string(chat_template.status().message());
+  }
 }
 
 }  // namespace
@@ -80,9 +98,7 @@ absl::StatusOr<std::shared_ptr<const ModelFile>> ReadModelFile(const std::string
   for (int32_t id = 0; id < file->tokenizer->vocab_size(); ++id) {
     if (file->tokenizer->IsEndOfGeneration(id)) file->end_tokens.push_back(id);
   }
-
-  file->chat_template = TextOf(gguf.metadata(), "tokenizer.chat_template");
-  file->tool_template = TextOf(gguf.metadata(), "tokenizer.chat_template.tool_use");
+  ReadChatTemplate(gguf, file.get());
 
   std::map<absl::string_view, int64_t> bytes_of_type;
   for (const GgufTensor& tensor : gguf.tensors()) {

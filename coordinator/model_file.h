@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/id.h"
+#include "model/chat_template.h"
 #include "model/hyper_parameters.h"
 #include "model/manifest.h"
 #include "model/model_layout.h"
@@ -29,9 +30,9 @@ struct ModelFile {
   std::string quantisation;  // The most common tensor type by bytes.
   uint64_t bytes = 0;        // Of all tensors.
   std::unique_ptr<const Tokenizer> tokenizer;
-  std::vector<int32_t> end_tokens;  // Ids that end a generation.
-  std::string chat_template;        // Jinja, as the file has it; empty: none.
-  std::string tool_template;        // In its place when tools are given; empty: none.
+  std::vector<int32_t> end_tokens;                    // Ids that end a generation.
+  std::unique_ptr<const ChatTemplate> chat_template;  // Null: `why_no_chat_template` says why.
+  std::string why_no_chat_template;
 };
 
 // Where digests are kept from one start to the next, so that a file is read whole only once.

@@ -15,14 +15,6 @@ std::string TextOf(const Tokenizer& tokenizer, const std::optional<int32_t>& id)
   return id.has_value() ? std::string(tokenizer.TokenBytes(*id)) : std::string();
 }
 
-ChatTemplateSpec SpecOf(const ModelFile& file, const std::string& source) {
-  ChatTemplateSpec spec{.source = source.empty() ? file.chat_template : source,
-                        .tool_source = source.empty() ? file.tool_template : std::string(),
-                        .bos_token = TextOf(*file.tokenizer, file.tokenizer->bos_id()),
-                        .eos_token = TextOf(*file.tokenizer, file.tokenizer->eos_id())};
-  return spec;
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> ReadChatTemplate(const std::string& name_or_path) {
@@ -65,6 +57,18 @@ GatewayModel ServedModels::ToGatewayModel(const std::string& name,
           .created_unix_s = since_unix_s_};
 }
 
+absl::StatusOr<ServedModels::TemplatePtr> ServedModels::Make(
+    const std::shared_ptr<const ModelFile>& file) const {
+  if (chat_template_.empty()) {
+    if (file->chat_template == nullptr) return absl::NotFoundError(file->why_no_chat_template);
+    return TemplatePtr(file, file->chat_template.get());  // Lives as long as its file.
+  }
+  return ChatTemplate::Create({.source = chat_template_,
+                               .tool_source = {},
+                               .bos_token = TextOf(*file->tokenizer, file->tokenizer->bos_id()),
+                               .eos_token = TextOf(*file->tokenizer, file->tokenizer->eos_id())});
+}
+
 ServedModels::TemplatePtr ServedModels::TemplateOf(
     const std::shared_ptr<const ModelFile>& file) const {
   {
@@ -72,20 +76,13 @@ ServedModels::TemplatePtr ServedModels::TemplateOf(
     const auto found = templates_.find(file->id);
     if (found != templates_.end()) return found->second;
   }
-  TemplatePtr made;
-  ChatTemplateSpec spec = SpecOf(*file, chat_template_);
-  if (!spec.source.empty()) {
-    absl::StatusOr<std::unique_ptr<const ChatTemplate>> read =
-        ChatTemplate::Create(std::move(spec));
-    if (read.ok()) {
-      made = *std::move(read);
-    } else {
-      LogWarning("the chat template cannot be used",
-                 {{"model", file->name}, {"status", read.status()}});
-    }
+  absl::StatusOr<TemplatePtr> made = Make(file);
+  if (!made.ok()) {
+    LogWarning("no chat with this model", {{"model", file->name}, {"reason", made.status()}});
+    made = TemplatePtr();
   }
   absl::MutexLock lock(&mu_);
-  return templates_.emplace(file->id, std::move(made)).first->second;
+  return templates_.emplace(file->id, *std::move(made)).first->second;
 }
 
 }  // namespace shardline

@@ -3,8 +3,7 @@
 // The models in service, as the HTTP API asks for them, each with its chat template: the file's
 // own, or one that the operator named for all.
 //
-// A template is read once for each file. One that does not parse is logged, and the model serves
-// without it. Any thread.
+// A model without one that can be used is logged once, and serves all but chat. Any thread.
 
 #include <cstdint>
 #include <map>
@@ -37,6 +36,7 @@ class ServedModels final : public GatewayModels {
   using TemplatePtr = std::shared_ptr<const ChatTemplate>;
 
   GatewayModel ToGatewayModel(const std::string& name, const ModelLoads::Served& served) const;
+  absl::StatusOr<TemplatePtr> Make(const std::shared_ptr<const ModelFile>& file) const;
   TemplatePtr TemplateOf(const std::shared_ptr<const ModelFile>& file) const
       ABSL_LOCKS_EXCLUDED(mu_);
 

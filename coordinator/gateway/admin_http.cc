@@ -10,6 +10,7 @@
 #include "coordinator/gateway/admin_calls.h"
 #include "coordinator/gateway/api_error.h"
 #include "coordinator/gateway/cluster_json.h"
+#include "coordinator/gateway/event_stream.h"
 #include "coordinator/gateway/health.h"
 #include "coordinator/gateway/page.h"
 #include "coordinator/gateway/state_feed.h"
@@ -103,7 +104,8 @@ struct AdminHttp::Impl {
 
   void HandleAdmin(const Exchange& exchange);
   bool HandlePublic(const Exchange& exchange);
-  // Answers with what `make` says of the cluster's view, or of why there is none.
+  // Answers with what `make` says of the cluster's view, or of why there is none. For what comes
+  // often, and from anybody.
   template <typename Make>
   void AnswerFromView(const Exchange& exchange, Make make);
 
@@ -120,14 +122,14 @@ void AdminHttp::Impl::AnswerFromView(const Exchange& exchange, Make make) {
         absl::UnavailableError(absl::StrCat("no answer for ", absl::FormatDuration(silence))))));
     return;
   }
-  feed.WithMoment([exchange, make](const absl::StatusOr<ClusterMoment>& moment) {
+  feed.WithMoment(kStateInterval, [exchange, make](const absl::StatusOr<ClusterMoment>& moment) {
     exchange->Answer(make(moment.ok() ? absl::StatusOr<ClusterView>(moment->view)
                                       : absl::StatusOr<ClusterView>(moment.status())));
   });
 }
 
 void AdminHttp::Impl::Do(const Exchange& exchange, const StateCall&) {
-  feed.WithMoment([exchange](const absl::StatusOr<ClusterMoment>& moment) {
+  feed.WithMoment(absl::ZeroDuration(), [exchange](const absl::StatusOr<ClusterMoment>& moment) {
     exchange->Answer(moment.ok() ? JsonText(MomentJson(*moment).json) : Failure(moment.status()));
   });
 }

@@ -4,7 +4,7 @@
 //
 // The file has one key a line, which `shardctl key new` makes:
 //
-//   NAME:inference:hmac-sha256:SALT:HASH        or NAME:admin:…
+//   NAME:inference:sha256:SALT:HASH        or NAME:admin:…
 //
 // Blank lines and lines that begin with '#' are skipped. Keys are 256 random bits, so one round of
 // the hash is enough: there is nothing to guess. No error, log line or list ever holds a key, or a
@@ -46,7 +46,7 @@ class ApiKeys {
  public:
   ApiKeys() = default;
   // kInvalidRequest, naming the line by its number, for a line that is no key, a name that is there
-  // twice, or more than 1,024 keys.
+  // twice, or more than 256 keys.
   static absl::StatusOr<ApiKeys> Parse(std::string_view text);
 
   bool empty() const { return keys_.empty(); }

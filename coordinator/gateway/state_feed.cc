@@ -49,7 +49,8 @@ struct StateFeed::Core : std::enable_shared_from_this<Core> {
   void Run() ABSL_LOCKS_EXCLUDED(mu);
   void Ask();
   void Take(absl::StatusOr<ClusterMoment> moment) ABSL_LOCKS_EXCLUDED(mu);
-  void Serve(absl::StatusOr<ClusterMoment> moment, std::vector<MomentReply> waiters);
+  void Serve(absl::StatusOr<ClusterMoment> moment, Instant asked, std::vector<MomentReply> waiters)
+      ABSL_LOCKS_EXCLUDED(mu);
   void WriteToReaders();
 
   Instant NextWake() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu);
@@ -68,6 +69,8 @@ struct StateFeed::Core : std::enable_shared_from_this<Core> {
   std::optional<absl::StatusOr<ClusterMoment>> answer ABSL_GUARDED_BY(mu);
   std::vector<MomentReply> waiting ABSL_GUARDED_BY(mu);  // For the next question,
   std::vector<MomentReply> asking ABSL_GUARDED_BY(mu);   // and for the one under way.
+  std::shared_ptr<const absl::StatusOr<ClusterMoment>> newest ABSL_GUARDED_BY(mu);
+  Instant newest_at ABSL_GUARDED_BY(mu);  // When it was asked for.
   std::vector<Reader> joining ABSL_GUARDED_BY(mu);
   size_t reader_count ABSL_GUARDED_BY(mu) = 0;  // Those that join included.
 
@@ -108,6 +111,7 @@ void StateFeed::Core::Run() {
   while (true) {
     std::optional<absl::StatusOr<ClusterMoment>> moment;
     std::vector<MomentReply> waiters;
+    Instant asked;
     bool ask = false;
     {
       absl::MutexLock lock(&mu);
@@ -116,7 +120,7 @@ void StateFeed::Core::Run() {
       if (answer.has_value()) {
         moment = std::exchange(answer, std::nullopt);
         waiters = std::exchange(asking, {});
-        asked_at.reset();
+        asked = *std::exchange(asked_at, std::nullopt);
       }
       for (Reader& reader : joining) readers.push_back(std::move(reader));
       joining.clear();
@@ -131,12 +135,12 @@ void StateFeed::Core::Run() {
       }
     }
     if (ask) Ask();
-    if (moment.has_value()) Serve(*std::move(moment), std::move(waiters));
+    if (moment.has_value()) Serve(*std::move(moment), asked, std::move(waiters));
     WriteToReaders();
   }
 }
 
-void StateFeed::Core::Serve(absl::StatusOr<ClusterMoment> moment,
+void StateFeed::Core::Serve(absl::StatusOr<ClusterMoment> moment, Instant asked,
                             std::vector<MomentReply> waiters) {
   const Instant now = clock->Now();
   if (moment.ok()) {
@@ -144,9 +148,15 @@ void StateFeed::Core::Serve(absl::StatusOr<ClusterMoment> moment,
     moment->tokens_per_s = rate.PerSecond();
     moment->at_unix_ms = absl::ToUnixMillis(absl::Now());  // Wall time: it is for people.
   }
-  for (MomentReply& use : waiters) use(moment);
-  if (!moment.ok() || readers.empty()) return;
-  MomentText text = MomentJson(*moment);
+  const auto shared = std::make_shared<const absl::StatusOr<ClusterMoment>>(std::move(moment));
+  {
+    absl::MutexLock lock(&mu);
+    newest = shared;
+    newest_at = asked;
+  }
+  for (MomentReply& use : waiters) use(*shared);
+  if (!shared->ok() || readers.empty()) return;
+  MomentText text = MomentJson(**shared);
   if (text.stable != stable) ++state.version;
   stable = std::move(text.stable);
   state.json = std::move(text.json);
@@ -179,12 +189,15 @@ StateFeed::StateFeed(AdminEvents* events, const EventLog* log, const Clock* cloc
 
 StateFeed::~StateFeed() { Stop(); }
 
-void StateFeed::WithMoment(MomentReply use) {
+void StateFeed::WithMoment(absl::Duration age, MomentReply use) {
   absl::Status refusal;
+  std::shared_ptr<const absl::StatusOr<ClusterMoment>> known;
   {
     absl::MutexLock lock(&core_->mu);
     if (core_->stopped) {
       refusal = Stopping();
+    } else if (core_->newest != nullptr && core_->clock->Now() - core_->newest_at < age) {
+      known = core_->newest;
     } else if (core_->waiting.size() + core_->asking.size() >= kMomentWaitersMax) {
       refusal = MakeFailure({.kind = FailureKind::kOverloaded, .retry_after = absl::Seconds(1)},
                             "too many wait for the cluster's state");
@@ -193,7 +206,7 @@ void StateFeed::WithMoment(MomentReply use) {
       return;
     }
   }
-  use(refusal);
+  known != nullptr ? use(*known) : use(refusal);
 }
 
 absl::Status StateFeed::Watch(std::shared_ptr<HttpExchange> exchange, uint64_t after) {
@@ -210,7 +223,11 @@ absl::Status StateFeed::Watch(std::shared_ptr<HttpExchange> exchange, uint64_t a
   exchange->OnGone([gone] { gone->store(true); });
   exchange->Begin(StreamHead());
   absl::MutexLock lock(&core_->mu);
-  core_->joining.push_back({std::move(exchange), std::move(gone), EventStream(after)});
+  if (core_->stopped) {
+    exchange->Finish();
+  } else {
+    core_->joining.push_back({std::move(exchange), std::move(gone), EventStream(after)});
+  }
   return absl::OkStatus();
 }
 

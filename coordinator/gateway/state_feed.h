@@ -1,7 +1,7 @@
 #pragma once
 
-// The cluster's state for those who look on: asked of the coordinator's loop at most four times a
-// second, however many ask here, and made into JSON on a thread of its own.
+// The cluster's state for those who look on: one question to the coordinator's loop at a time,
+// however many ask here, and made into JSON on a thread of its own.
 //
 // Readers of the event stream are bounded in number, and one that does not keep up is dropped: it
 // comes back with Last-Event-ID and has lost nothing.
@@ -29,10 +29,11 @@ class StateFeed {
   StateFeed(AdminEvents* events, const EventLog* log, const Clock* clock);
   ~StateFeed();  // As Stop.
 
-  // Any thread. `use` is called once, on the feed's thread, with a moment that is not older than
-  // this call; or with why there is none.
+  // Any thread. `use` is called once with a moment that is at most `age` older than this call, or
+  // with why there is none: on this thread, or on the feed's. An age above zero is for what
+  // everybody may ask: it costs the loop no more than kStateInterval allows.
   using MomentReply = absl::AnyInvocable<void(const absl::StatusOr<ClusterMoment>&)>;
-  void WithMoment(MomentReply use);
+  void WithMoment(absl::Duration age, MomentReply use);
 
   // Begins the stream on `exchange`, after the timeline event `after`; ResourceExhausted, and the
   // exchange is untouched, when there are enough readers.

@@ -184,7 +184,7 @@ struct Parameter {
   std::optional<Expression> fallback;
 };
 struct Macro {
-  std::string spelled;
+  std::string spelled;  // Empty: the body of a call block.
   std::vector<Parameter> parameters;
   Body body;
   bool takes_rest = false;   // The body names `varargs`.

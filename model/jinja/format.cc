@@ -176,7 +176,8 @@ class PercentArguments {
 
   bool HasRest() const {
     if (is_tuple_) return used_ < argument_.sequence().items.size();
-    return used_ == 0 && !argument_.Is(Kind::kDict) && !argument_.Is(Kind::kSequence);
+    return used_ == 0 && !argument_.Is(Kind::kDict) && !argument_.Is(Kind::kSequence) &&
+           !argument_.Is(Kind::kUndefined);
   }
 
  private:

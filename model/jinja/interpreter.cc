@@ -122,19 +122,19 @@ absl::StatusOr<Interpreter::Exit> Interpreter::Execute(const For& statement, con
   const auto loop = std::make_shared<Loop>(std::move(items), std::move(filter));
   const LoopEnd end(loop.get());
   const NameId loop_name = FindName(tree_, "loop");
-  bool had_turn = false;
+  bool has_ended_turn = false;  // By its end: Jinja's `else` runs after turns cut short, too.
   while (true) {
     SL_ASSIGN_OR_RETURN(std::optional<Value> item, loop->Advance());
     if (!item.has_value()) break;
-    had_turn = true;
     SL_RETURN_IF_ERROR(runtime_.meter.Spend(1));
     const auto inner = std::make_shared<Scope>(scope);
     if (loop_name >= 0) inner->Set(loop_name, Value::Of(loop));
     SL_RETURN_IF_ERROR(Assign(statement.target, *std::move(item), inner));
     SL_ASSIGN_OR_RETURN(const Exit exit, RunBody(statement.body, inner, out));
     if (exit == Exit::kBreak) break;
+    has_ended_turn = has_ended_turn || exit == Exit::kEnd;
   }
-  if (!had_turn) return RunBody(statement.otherwise, std::make_shared<Scope>(scope), out);
+  if (!has_ended_turn) return RunBody(statement.otherwise, std::make_shared<Scope>(scope), out);
   return Exit::kEnd;
 }
 
@@ -241,7 +241,8 @@ absl::Status Interpreter::Append(const Value& value, std::string* out) {
 
 Value Interpreter::MacroOf(const Macro& macro, const ScopePtr& scope) {
   auto callable = std::make_shared<Callable>();
-  callable->shown = Join({"<Macro '", macro.spelled, "'>"});
+  callable->shown =
+      macro.spelled.empty() ? "<Macro anonymous>" : Join({"<Macro '", macro.spelled, "'>"});
   callable->call = [this, &macro, scope](Runtime&, Arguments& arguments) {
     return CallMacro(macro, scope, arguments);
   };

@@ -349,8 +349,7 @@ absl::StatusOr<Value> Reverse(Runtime& runtime, const Value& input, Arguments& a
   }
   // Python gives a list where nothing else can be read backwards.
   const bool was_generator =
-      input.Is(Kind::kUndefined) ||
-      (input.Is(Kind::kSequence) && input.sequence().form == Sequence::Form::kGenerator);
+      input.Is(Kind::kSequence) && input.sequence().form == Sequence::Form::kGenerator;
   SL_ASSIGN_OR_RETURN(const Value items, ItemsOf(runtime.meter, input));
   std::vector<Value> reversed(items.sequence().items.rbegin(), items.sequence().items.rend());
   if (was_generator) return Value::List(&runtime.meter, std::move(reversed));

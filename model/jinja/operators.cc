@@ -217,11 +217,6 @@ struct SliceRange {
 
 absl::StatusOr<SliceRange> ResolveSlice(int64_t length, const Value& start, const Value& stop,
                                         const Value& step) {
-  for (const Value* bound : {&start, &stop, &step}) {
-    if (!bound->Is(Kind::kNone) && !bound->IsInteger()) {
-      return Fault({"a slice takes integers, not ", TypeName(*bound)});
-    }
-  }
   SliceRange range = {.start = 0, .step = step.Is(Kind::kNone) ? 1 : step.as_int(), .count = 0};
   if (range.step == 0) return Fault({"the step of a slice is zero"});
   // A longer step reaches no further item, and INT64_MIN has no opposite.
@@ -257,6 +252,9 @@ absl::StatusOr<Value> ItemAt(Meter& meter, const Value& value, int64_t index) {
 
 absl::StatusOr<Value> Compute(Meter& meter, BinaryOperator op, const Value& left,
                               const Value& right) {
+  if (op == BinaryOperator::kModulo && left.Is(Kind::kText)) {
+    return FormatPercent(meter, left.text(), right);
+  }
   for (const Value* operand : {&left, &right}) {
     if (operand->Is(Kind::kUndefined)) return Fault({operand->why_undefined()});
   }
@@ -280,9 +278,6 @@ absl::StatusOr<Value> Compute(Meter& meter, BinaryOperator op, const Value& left
     if ((right.Is(Kind::kText) || IsListOrTuple(right)) && left.IsInteger()) {
       return Repeat(meter, right, left.as_int());
     }
-  }
-  if (op == BinaryOperator::kModulo && left.Is(Kind::kText)) {
-    return FormatPercent(meter, left.text(), right);
   }
   return Fault(
       {"unsupported operands for ", SymbolOf(op), ": ", TypeName(left), " and ", TypeName(right)});
@@ -400,8 +395,7 @@ absl::StatusOr<Value> ItemsOf(Meter& meter, const Value& value) {
       for (size_t i = 0; i < bytes.size();) {
         const size_t start = i;
         NextCodePoint(bytes, &i);
-        items.push_back(
-            Value::OfText(&meter, bytes.substr(start, i - start), value.text().is_markup));
+        items.push_back(Value::OfText(&meter, bytes.substr(start, i - start)));
         SL_RETURN_IF_ERROR(meter.Spend(1));
       }
       break;
@@ -449,6 +443,11 @@ absl::StatusOr<Value> SliceOf(Meter& meter, const Value& value, const Value& sta
   const bool is_text = value.Is(Kind::kText);
   if (!is_text && !(value.Is(Kind::kSequence) && value.sequence().is_indexable())) {
     return Fault({TypeName(value), " has no slices"});
+  }
+  for (const Value* bound : {&start, &stop, &step}) {
+    if (!bound->Is(Kind::kNone) && !bound->IsInteger()) {
+      return Fault({"a slice takes integers, not ", TypeName(*bound)});
+    }
   }
   SL_ASSIGN_OR_RETURN(const int64_t length, LengthOf(value));
   SL_ASSIGN_OR_RETURN(const SliceRange range, ResolveSlice(length, start, stop, step));

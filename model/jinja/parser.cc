@@ -188,7 +188,7 @@ absl::StatusOr<Statement> Parser::ParseMacro(const Position& at) {
 }
 
 absl::StatusOr<Statement> Parser::ParseCallBlock(const Position& at) {
-  Macro caller = {.spelled = "caller"};
+  Macro caller;
   if (tokens_.IsOperator("(")) {
     SL_ASSIGN_OR_RETURN(caller.parameters, ParseParameters());
   }

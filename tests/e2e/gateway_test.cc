@@ -422,5 +422,23 @@ TEST(GatewayTest, WhatIsNotThereIsSaidInTheOneEnvelope) {
   EXPECT_EQ(Get(port, "/v1/models/smollm3").status, 404);
 }
 
+TEST(GatewayTest, AListenerThatCannotBeIsOneLineAndNoCoordinator) {
+  Cluster cluster({.nodes = 1});
+  const auto refused = [&cluster](std::vector<std::string> flags, const std::string& word) {
+    std::vector<std::string> argv = {BinaryPath("shardline-coordinator"), "--listen", "127.0.0.1:0",
+                                     "--data-dir", cluster.directory() + "/other"};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    const CommandResult result = RunCommand(argv);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err, HasSubstr(word));
+  };
+  refused({"--http", cluster.http_address()}, cluster.http_address());
+  refused({"--http", "0.0.0.0:0"}, "--api-keys");
+  refused({"--http", "127.0.0.1:0", "--api-keys", "/nonexistent/keys"}, "/nonexistent/keys");
+  refused({"--http", "127.0.0.1:0", "--chat-template", "no-such"}, "no-such");
+  refused({"--http", "127.0.0.1:0", "--tls-cert", "/nonexistent/c", "--tls-key", "/nonexistent/k"},
+          "/nonexistent/c");
+}
+
 }  // namespace
 }  // namespace shardline::testing

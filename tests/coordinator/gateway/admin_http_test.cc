@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/failure.h"
+#include "coordinator/gateway/event_stream.h"
 #include "coordinator/web/web_assets.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,6 +55,14 @@ class AdminHttpTest : public ::testing::Test {
                                          const std::string& query = "") {
     std::shared_ptr<FakeExchange> exchange = Send(method, path, body, std::move(more), query);
     EXPECT_TRUE(exchange->AwaitEnd()) << path;
+    return exchange;
+  }
+  // The first answer with that status: health is told from a view that is a little old.
+  std::shared_ptr<FakeExchange> AnsweredWith(int status, const std::string& path) {
+    std::shared_ptr<FakeExchange> exchange;
+    do {
+      exchange = Answered("GET", path);
+    } while (exchange->status() != status);
     return exchange;
   }
   // The fields of an error, all of which must be there.
@@ -121,6 +130,18 @@ TEST_F(AdminHttpTest, ManyQuestionsAtOnceAskTheLoopOnce) {
   cluster_.Unstick();
   for (const auto& exchange : waiting) EXPECT_TRUE(exchange->AwaitEnd());
   EXPECT_LE(cluster_.views_asked(), asked + 2);
+}
+
+TEST_F(AdminHttpTest, HowOftenTheLoopIsAskedForHealthIsNotForEverybodyToSay) {
+  EXPECT_EQ(Answered("GET", "/readyz")->status(), 200);
+  const int asked = cluster_.views_asked();
+  const Instant begin = SystemClock()->Now();
+  for (int i = 0; i < 2000; ++i) Answered("GET", i % 2 == 0 ? "/readyz" : "/health");
+  const absl::Duration took = SystemClock()->Now() - begin;
+  EXPECT_LE(cluster_.views_asked() - asked, took / kStateInterval + 2);
+  // And yet what changes is told.
+  cluster_.Change([](ClusterView& view, v1::SessionList&) { view.draining = true; });
+  AnsweredWith(503, "/readyz");
 }
 
 TEST_F(AdminHttpTest, TheEventStreamBeginsWithTheStateAndGoesOnWithWhatHappens) {
@@ -387,6 +408,8 @@ TEST_F(AdminHttpTest, HealthFollowsTheClusterAndNeedsOneReadyModel) {
       view.models[0].view.reason = "layers 0-4 on secret-host are lost";
       row.change(view);
     });
+    // A state that is asked for anew makes a new view of all.
+    EXPECT_EQ(Answered("GET", "/admin/v1/state")->status(), 200);
     EXPECT_EQ(Answered("GET", "/readyz")->status(), 503) << row.code;
     const auto health = Answered("GET", "/health");
     EXPECT_EQ(health->status(), 503) << row.code;

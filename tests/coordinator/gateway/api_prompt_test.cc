@@ -231,7 +231,7 @@ TEST_F(ApiPrompt, ATemplateThatKnowsNoToolsGetsANoteOfThem) {
 TEST_F(ApiPrompt, ToolsThatMayNotBeCalledAreNotShown) {
   Use(kHermes);
   const ApiResult<PreparedCall> prepared = Hi(kTools + std::string(R"(,"tool_choice":"none")"));
-  EXPECT_EQ(TextOf(prepared), "[user]hi\n[assistant]");
+  EXPECT_EQ(TextOf(prepared), "[user]hi[assistant]");
   EXPECT_EQ(prepared->tool_format, ToolFormat::kNone);
 }
 

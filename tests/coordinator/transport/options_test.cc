@@ -53,6 +53,26 @@ TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
   EXPECT_EQ(Parse({"--config", "/nonexistent/x.yaml"}).exit_code, 2);
 }
 
+TEST(CoordinatorOptions, HttpIsServedOnLoopbackUnlessToldOtherwise) {
+  EXPECT_EQ(Parse({}).options.http, "127.0.0.1:8080");
+  EXPECT_EQ(Parse({"--http="}).options.http, "");
+  const CoordinatorCommand command =
+      Parse({"--http", "[::1]:0", "--http-insecure", "--http-ping", "0", "--http-return", "1m"});
+  ASSERT_TRUE(command.run) << command.text;
+  EXPECT_TRUE(command.options.http_insecure);
+  EXPECT_EQ(command.options.http_ping, absl::ZeroDuration());
+  EXPECT_EQ(command.options.http_return, absl::Minutes(1));
+}
+
+TEST(CoordinatorOptions, HttpOptionsThatCannotBeAreRefusedByName) {
+  EXPECT_THAT(Parse({"--http", "nowhere"}).text, HasSubstr("--http"));
+  EXPECT_THAT(Parse({"--tls-cert", "a.pem"}).text, HasSubstr("--tls-key"));
+  EXPECT_THAT(Parse({"--tls-key", "a.pem"}).text, HasSubstr("--tls-cert"));
+  EXPECT_THAT(Parse({"--http-connections", "0"}).text, HasSubstr("--http-connections"));
+  EXPECT_THAT(Parse({"--http-ping", "-1s"}).text, HasSubstr("--http-ping"));
+  EXPECT_THAT(Parse({"--http-return", "11m"}).text, HasSubstr("--http-return"));
+}
+
 TEST(CoordinatorOptions, PrefixesAreCachedUnlessToldOtherwise) {
   EXPECT_TRUE(Parse({}).options.prefix_cache);
   EXPECT_FALSE(Parse({"--prefix-cache", "off"}).options.prefix_cache);
