@@ -82,7 +82,8 @@ def test_openai_completions(client):
 
 def test_openai_tools(client):
     fields = {"model": MODEL, "messages": user("What time is it in UTC?"), "tools": [TOOL],
-              "tool_choice": "required", "temperature": 0, "max_tokens": 100}
+              "tool_choice": "required", "parallel_tool_calls": False, "temperature": 0,
+              "max_tokens": 100}
     whole = client.chat.completions.create(**fields).choices[0]
     assert whole.finish_reason == "tool_calls"
     with client.chat.completions.stream(**fields) as stream:
@@ -138,10 +139,10 @@ def test_langchain(options):
 
 
 def test_langchain_tools(options):
-    model = langchain(options).bind_tools([TOOL], tool_choice="required")
-    for message in (model.invoke("Time in UTC?"),
-                    sum(list(model.stream("Time in UTC?"))[1:], start=next(
-                        iter(model.stream("Time in UTC?"))))):
+    model = langchain(options).bind_tools([TOOL], tool_choice="required",
+                                          parallel_tool_calls=False)
+    chunks = list(model.stream("Time in UTC?"))
+    for message in (model.invoke("Time in UTC?"), sum(chunks[1:], start=chunks[0])):
         assert message.tool_calls[0]["name"] == "get_time"
         assert message.tool_calls[0]["args"]["zone"] in ("UTC", "CET")
 

@@ -6,7 +6,7 @@ import threading
 
 import httpx
 import pytest
-from api import CHAT, Api, chat_body, user
+from api import CHAT, COMPLETIONS, Api, chat_body, user
 from shardline_cluster import BINARIES, MODEL, Cluster
 
 JSON_TYPE = {"content-type": "application/json"}
@@ -65,11 +65,14 @@ def test_38_a_context_overflow_says_both_numbers(api):
 
 def test_38_a_prompt_that_just_fits_is_answered(api):
     ids = api.ok(api.post("/tokenize", {"model": MODEL, "prompt": "word " * 3000}))["tokens"]
-    answer = api.complete(ids[:2047], max_tokens=5, ignore_eos=True)
+    answer = api.complete(ids[:2047], max_tokens=1, ignore_eos=True)
     assert answer["usage"]["completion_tokens"] == 1
     assert answer["choices"][0]["finish_reason"] == "length"
-    api.error(api.post("/v1/completions", {"model": MODEL, "prompt": ids[:2049]}), 400,
-              "context_length_exceeded")
+    # Room that was asked for and is not there is never shortened in silence.
+    for prompt, max_tokens in ((ids[:2047], 5), (ids[:2048], 1), (ids[:2049], 1)):
+        body = {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens}
+        error = api.error(api.post(COMPLETIONS, body), 400, "context_length_exceeded", "prompt")
+        assert (error["n_prompt_tokens"], error["n_ctx"]) == (len(prompt), 2048)
 
 
 def test_39_a_full_queue_says_when_to_come_back():
@@ -225,7 +228,7 @@ def test_45_a_drain_refuses_new_requests_and_finishes_streams():
                     pass
                 refusals.append(other.post(CHAT, json=chat_body(max_tokens=1)))
 
-        stream = api.stream(max_tokens=300, ignore_eos=True, on_chunk=terminate_once)
+        stream = api.stream(max_tokens=120, ignore_eos=True, on_chunk=terminate_once)
         assert stream.is_done and stream.finish_reasons() == ["length"]
         [refused] = refusals
         assert Api.error(refused, 503)["code"] == "draining"

@@ -121,7 +121,7 @@ def test_28_a_shard_lost_with_a_replica_changes_nothing_in_the_stream():
         cluster.await_state(lambda state: len(state["shards"]) == 4
                             and all(shard["proven"] for shard in state["shards"]))
         api = Api(cluster)
-        undisturbed = api.stream(max_tokens=200, ignore_eos=True)
+        undisturbed = api.stream(max_tokens=120, ignore_eos=True)
         killed = threading.Event()
 
         def kill_once(stream):
@@ -129,7 +129,7 @@ def test_28_a_shard_lost_with_a_replica_changes_nothing_in_the_stream():
                 killed.set()
                 cluster.kill(stream.headers["x-shardline-nodes"].split(",")[-1])
 
-        stream = api.stream(max_tokens=200, ignore_eos=True, on_chunk=kill_once)
+        stream = api.stream(max_tokens=120, ignore_eos=True, on_chunk=kill_once)
         assert killed.is_set() and stream.is_done
         assert stream.text() == undisturbed.text()
         assert stream.finish_reasons() == ["length"]
@@ -187,5 +187,5 @@ def test_30_a_slow_reader_slows_nobody(api, cluster):
 def test_31_a_silent_stream_gets_comments():
     with Cluster(arguments=["--http-ping", "20ms"]) as cluster:
         cluster.await_ready()
-        stream = Api(cluster).stream("word " * 600, max_tokens=1)
+        stream = Api(cluster).stream("word " * 300, max_tokens=1)
         assert stream.comments > 0 and stream.is_done
