@@ -44,7 +44,7 @@ TEST_F(HttpLimitsTest, ABodyOverTheLimitIsRefused) {
 }
 
 TEST_F(HttpLimitsTest, AHeadThatDripsIsTimedFromItsFirstByte) {
-  Start({.header_bytes_max = 64 << 20, .header_time = absl::Milliseconds(100)});
+  Start({.header_bytes_max = 8 << 20, .header_time = absl::Milliseconds(100)});
   RawHttp client = Connect();
   ASSERT_TRUE(client.Send("GET / HTTP/1.1\r\nHost: h\r\n"));
   // Every further byte comes in time for itself; it does not help.

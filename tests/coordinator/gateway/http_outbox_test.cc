@@ -105,7 +105,7 @@ TEST_F(HttpOutboxTest, WhatWasTakenAndNotSentCounts) {
   outbox->Sent(taken - 40);
   EXPECT_EQ(outbox->bytes(), 40U);
   EXPECT_TRUE(outbox->Write(std::string(50, 'y')));
-  EXPECT_FALSE(outbox->Write(std::string(50, 'z')));
+  EXPECT_FALSE(outbox->Write(std::string(30, 'z')));
 }
 
 TEST_F(HttpOutboxTest, APieceLargerThanTheBoundGoesAlone) {

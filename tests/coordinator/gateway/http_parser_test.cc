@@ -116,6 +116,10 @@ TEST(HttpParserTest, WhatIsNotHttpIsRefused) {
   for (const std::string& fault : faults) EXPECT_EQ(StatusOf(fault), 400) << fault;
 }
 
+TEST(HttpParserTest, ATlsHelloIsRefusedAtItsFirstNul) {
+  EXPECT_EQ(StatusOf({"\x16\x03\x01\x02\x00\x01", 6}), 400);
+}
+
 TEST(HttpParserTest, ABodyHasOneLengthOnly) {
   const auto post = [](std::string_view fields, std::string_view body) {
     return "POST / HTTP/1.1\r\nHost: h\r\n" + std::string(fields) + "\r\n" + std::string(body);

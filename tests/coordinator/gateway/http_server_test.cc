@@ -110,10 +110,11 @@ TEST_F(HttpServerTest, ABodyThatWouldBeTooLongIsRefusedInsteadOfContinued) {
 TEST_F(HttpServerTest, ARefusalIsHeardByAClientThatGoesOnSending) {
   Start({.body_bytes_max = 1000});
   RawHttp client = Connect();
-  const std::string body(4 << 20, 'x');  // More than any buffer holds.
-  std::thread sender([&] { (void)client.Send(Post("/echo", body)); });
+  const std::string body(1 << 20, 'x');  // More than the buffers between them hold.
+  std::thread sender([&] { EXPECT_TRUE(client.Send(Post("/echo", body))); });
   EXPECT_EQ(client.ReadAnswer().status, 413);
   sender.join();
+  EXPECT_TRUE(client.AwaitEnd());
   EXPECT_EQ(server_->figures().requests, 0U);
   EXPECT_EQ(server_->figures().refused, 1U);
 }
