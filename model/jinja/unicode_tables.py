@@ -74,17 +74,20 @@ def write(name, parts):
 
 
 def main():
-    out = [HEAD]
+    first = out = [HEAD]
     pair = "{{0x{:X}, 0x{:X}}},".format
     run = "{{0x{:X}, 0x{:X}, {}, {}}},".format
     cased = lambda c: c.islower() or c.isupper() or unicodedata.category(c) == "Lt"
     write("unprintable.cc", [HEAD, table("CodePointRange", "Unprintable",
                                          [pair(*r) for r in ranges(lambda c: not c.isprintable())])])
     out.append(table("CodePointRange", "Cased", [pair(*r) for r in ranges(cased)]))
+    titles = [HEAD]
     for name, mapped in [("Upper", str.upper), ("Lower", str.lower), ("Title", str.title)]:
+        out = titles if name == "Title" else out
         out.append(table("CaseRun", f"{name}Runs", [run(*r) for r in deltas(mapped)]))
         out.append(table("CaseText", f"{name}Texts", special(mapped)))
-    write("unicode_tables.cc", out)
+    write("unicode_titles.cc", titles)
+    write("unicode_tables.cc", first)
 
 
 main()

@@ -90,7 +90,7 @@ const std::vector<Guest>& Guests() {
       {"<pcre2.h>", {"model/tokenizer"}},
       {"<openssl/",
        {"base/prefix_chain.cc", "coordinator/gateway", "coordinator/store", "model/manifest.cc",
-        "proto/wire/capability.cc", "tests/support"}},
+        "proto/wire/capability.cc", "tests/model/jinja", "tests/support"}},
       {"<spdlog/", {"base/log.cc"}},
       {"<immintrin.h>", {"kernels", "tests/kernels", "tests/bench"}},
       {"<regex>", {}},
