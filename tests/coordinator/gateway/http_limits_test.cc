@@ -153,9 +153,15 @@ TEST_F(HttpLimitsTest, AShutdownWaitsForAnswersUnderWay) {
   const GoneWatch gone(*exchange);
   std::thread answering([&] {
     while (Connect().ok()) std::this_thread::yield();  // Until it no longer listens.
+    exchange->Begin({});
+    EXPECT_EQ(client.ReadHead().status, 200);
+    for (int i = 0; i < 200; ++i) {
+      EXPECT_TRUE(exchange->Write("piece"));
+      EXPECT_EQ(client.ReadChunk(), "piece");
+    }
     EXPECT_FALSE(gone.HasCome());
-    exchange->Answer({.body = "in time"});
-    EXPECT_EQ(client.ReadAnswer().body, "in time");
+    exchange->Finish();
+    EXPECT_EQ(client.ReadChunk(), "");
     client.Close();
   });
   server_->Shutdown(absl::InfiniteDuration());
