@@ -59,7 +59,8 @@ std::vector<AnswerChoice::Part> AnswerChoice::OnToken(const v1::GenerateToken& t
 std::vector<AnswerChoice::Part> AnswerChoice::OnEnd(const v1::GenerateEnd& end) {
   std::vector<Part> parts;
   if (ended()) return parts;
-  AddText(RepairUtf8(end.text()), &parts);
+  // Half a character that the limit cut off is not shown; one that the model ended with is.
+  if (end.reason() != v1::FINISH_REASON_LENGTH) AddText(RepairUtf8(end.text()), &parts);
   std::string rest = hold_.Flush();
   if (!tools_) {
     if (!rest.empty()) AddEvents({{.text = std::move(rest)}}, &parts);

@@ -45,6 +45,9 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 4096;            // At once; a part of every connection.
 constexpr size_t kReadAheadBytes = 16 * 1024;  // Of later requests, while one is answered.
 constexpr int kRefusedMax = 64;                // Connections over the limit that are told so.
+// Browsers forget what they have not read of an answer when its connection breaks: the reason why it
+// is cut short would be lost with it.
+constexpr absl::Duration kCutPause = absl::Milliseconds(100);
 constexpr absl::Duration kLingerTime = absl::Seconds(2);  // For the client to read the last answer.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);  // Out of descriptors.
 
@@ -136,6 +139,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     kHead,  // Reading one.
     kBody,
     kAnswer,  // It is with the handler, or its answer is on its way.
+    kCut,     // The answer will not be whole; the client may read what there is of it.
     kLinger,  // All is said; the client may still read.
     kClosed,
   };
@@ -224,6 +228,7 @@ void Connection::OnSweep(Instant now) {
   if (now < deadline_) return;
   if (phase_ == Phase::kHead) return Refuse(408, "the head of the request took too long");
   if (phase_ == Phase::kBody) return Refuse(408, "the body of the request took too long");
+  if (phase_ == Phase::kCut) return is_http11_ ? Linger() : HangUp();
   Close();
 }
 
@@ -239,14 +244,14 @@ void Connection::StartReading() {
 }
 
 void Connection::OnRead(size_t bytes) {
-  if (is_deaf_ || phase_ == Phase::kLinger) return;
+  if (is_deaf_ || phase_ == Phase::kCut || phase_ == Phase::kLinger) return;
   input_.append(chunk_.data(), bytes);
   if (IsReadingRequest()) Advance();
 }
 
 void Connection::OnReadEnd(const error_code& ec) {
   is_peer_done_ = true;
-  if (phase_ == Phase::kLinger) return Close();
+  if (phase_ == Phase::kCut || phase_ == Phase::kLinger) return Close();
   if (ec != asio::error::eof) return HangUp();
   if (IsReadingRequest()) return Advance();
   outbox_->Gone();  // An answer that comes all the same is still sent.
@@ -356,7 +361,7 @@ void Connection::OnDrained() {
   write_deadline_ = Instant::InfiniteFuture();
   if (phase_ != Phase::kAnswer || end_ == HttpOutbox::End::kOpen) return;
   outbox_.reset();
-  if (end_ == HttpOutbox::End::kCut && !is_http11_) return HangUp();
+  if (end_ == HttpOutbox::End::kCut) return Enter(Phase::kCut, kCutPause);
   if (end_ != HttpOutbox::End::kKeep) return Linger();
   Enter(Phase::kIdle, house_.options.idle_time);
   Advance();

@@ -68,8 +68,12 @@ def test_38_a_prompt_that_just_fits_is_answered(api):
     answer = api.complete(ids[:2047], max_tokens=1, ignore_eos=True)
     assert answer["usage"]["completion_tokens"] == 1
     assert answer["choices"][0]["finish_reason"] == "length"
-    # Room that was asked for and is not there is never shortened in silence.
-    for prompt, max_tokens in ((ids[:2047], 5), (ids[:2048], 1), (ids[:2049], 1)):
+    # The last token's worth of room is given, and the answer says that it was cut.
+    answer = api.complete(ids[:2047], max_tokens=5, ignore_eos=True)
+    assert answer["usage"]["completion_tokens"] == 1
+    assert answer["choices"][0]["finish_reason"] == "length"
+    # A prompt is never shortened in silence.
+    for prompt, max_tokens in ((ids[:2048], 1), (ids[:2049], 1)):
         body = {"model": MODEL, "prompt": prompt, "max_tokens": max_tokens}
         error = api.error(api.post(COMPLETIONS, body), 400, "context_length_exceeded", "prompt")
         assert (error["n_prompt_tokens"], error["n_ctx"]) == (len(prompt), 2048)

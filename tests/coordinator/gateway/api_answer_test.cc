@@ -193,6 +193,15 @@ TEST(ApiAnswer, BytesThatAreNoTextBecomeReplacementsAlikeInStreamAndWhole) {
   }
 }
 
+TEST(ApiAnswer, ACharacterThatTheLimitCutsIsNotShown) {
+  AnswerRig rig(ApiKind::kChat, kStream);
+  rig.Feed(0, CallEvents().Bytes("z\xE6\xAD").End(v1::FINISH_REASON_LENGTH));
+  const Heard heard = Listen(rig.Chunks(), 0);
+  EXPECT_EQ(heard.text, "z");
+  EXPECT_EQ(heard.text, rig.Whole()["choices"][0]["message"]["content"]);
+  EXPECT_EQ(heard.finish_reason, "length");
+}
+
 TEST(ApiAnswer, TheStreamJoinsToTheWholeWhateverTheTokens) {
   std::mt19937 random(5);
   const std::vector<std::string> letters = {"a",
