@@ -121,6 +121,7 @@ absl::Status Translate(const Texted& texted, CoordinatorOptions* options) {
                                                           {"error", LogLevel::kError}};
   options->log_level = kLevels.at(texted.log_level);  // CLI11 has checked membership.
   options->prefix_cache = texted.prefix_cache == "on";
+  if (options->http == "off") options->http.clear();
   options->log_format = texted.log_format == "json" ? LogFormat::kJson : LogFormat::kText;
   return options->Validate();
 }
@@ -191,7 +192,7 @@ CoordinatorCommand ParseCoordinatorCommand(int argc, const char* const* argv) {
                  "Serve /metrics to Prometheus here; port 0 takes a free one [off]")
       ->type_name("HOST:PORT");
   app.add_option("--http", options.http,
-                 "Serve the OpenAI API and the page here; port 0 takes a free one; empty: off")
+                 "Serve the OpenAI API and the page here; port 0 takes a free one; off: not at all")
       ->type_name("HOST:PORT")
       ->capture_default_str();
   app.add_option("--http-port-file", options.http_port_file,

@@ -65,7 +65,8 @@ void EmulatedDevice::AwaitEnd(Instant end) {
 void EmulatedDevice::Loop() {
   Instant free_at;
   while (std::optional<Item> item = items_.Take()) {
-    jobs_started_.fetch_add(1, std::memory_order_relaxed);
+    const uint64_t before = jobs_started_.fetch_add(1, std::memory_order_relaxed);
+    if (before >= options_.hang_after) absl::Notification().WaitForNotification();
     free_at = std::max(free_at, item->submitted) + TimeOf(item->job);
     ComputeDone done = Run(item->job);
     AwaitEnd(free_at);
@@ -153,8 +154,11 @@ absl::StatusOr<LoadedShard> EmulatedShardLoader::Load(const ShardOrder& order,
     shard.cost.finish_step = layer_cost_.finish_step;
     shard.cost.finish_row = layer_cost_.finish_row;
   }
-  shard.executor = std::make_shared<EmulatedDevice>(EmulatedDeviceOptions{
-      .cost = shard.cost, .hidden_dim = hidden_dim_, .vocab_size = hp.vocab_size});
+  shard.executor =
+      std::make_shared<EmulatedDevice>(EmulatedDeviceOptions{.cost = shard.cost,
+                                                             .hidden_dim = hidden_dim_,
+                                                             .vocab_size = hp.vocab_size,
+                                                             .hang_after = hang_after_});
   return shard;
 }
 

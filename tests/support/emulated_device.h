@@ -21,6 +21,7 @@ struct EmulatedDeviceOptions {
   ShardCost cost;
   int32_t hidden_dim = 0;
   int32_t vocab_size = 0;
+  uint64_t hang_after = UINT64_MAX;  // Jobs. The next never ends, not even by Shutdown.
 };
 
 // Jobs run one at a time in real time. One that waits begins when the one before it was due to
@@ -68,9 +69,13 @@ class EmulatedShardLoader : public ShardLoader {
 
   absl::StatusOr<LoadedShard> Load(const ShardOrder& order, const Progress& progress) override;
 
+  // Of devices loaded from here on.
+  void HangAfter(uint64_t jobs) { hang_after_ = jobs; }
+
  private:
   const ShardCost layer_cost_;
   const int32_t hidden_dim_;
+  uint64_t hang_after_ = UINT64_MAX;
 };
 
 }  // namespace shardline::testing

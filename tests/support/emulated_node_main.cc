@@ -1,20 +1,16 @@
 // A node whose device is emulated (emulated_device.h); takes the arguments of shardline-node, and
 //   SHARDLINE_EMULATED_STEP_US, SHARDLINE_EMULATED_ROW_US   what a layer takes
 //   SHARDLINE_EMULATED_HIDDEN                               floats of a row between stages
+//   SHARDLINE_EMULATED_HANG_AFTER                           jobs; the next never ends; or unset
 // Every such node counts as a machine of its own.
 
-#include <signal.h>
-
-#include <cstdio>
 #include <cstdlib>
-#include <fstream>
 
 #include "absl/strings/numbers.h"
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "node/node.h"
 #include "node/node_options.h"
+#include "node/node_process.h"
 #include "tests/support/emulated_device.h"
 
 namespace shardline::testing {
@@ -28,10 +24,6 @@ double NumberFrom(const char* name) {
 }
 
 int Main(int argc, char** argv) {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigprocmask(SIG_BLOCK, &signals, nullptr);
   absl::StatusOr<NodeCommandLine> line = ParseNodeCommandLine(argc, argv);
   SL_CHECK(line.ok(), line.status().ToString());
   InitLog({.level = line->options.log_level, .component = "node"});
@@ -39,13 +31,10 @@ int Main(int argc, char** argv) {
   EmulatedShardLoader loader({.step = absl::Microseconds(NumberFrom("SHARDLINE_EMULATED_STEP_US")),
                               .row = absl::Microseconds(NumberFrom("SHARDLINE_EMULATED_ROW_US"))},
                              static_cast<int32_t>(NumberFrom("SHARDLINE_EMULATED_HIDDEN")));
-  const absl::StatusOr<std::unique_ptr<Node>> node =
-      Node::Start(line->options, &loader, SystemClock());
-  SL_CHECK(node.ok(), node.status().ToString());
-  std::ofstream(line->options.port_file) << (*node)->address() << std::endl;
-  int signal_number = 0;
-  sigwait(&signals, &signal_number);
-  return 0;
+  if (std::getenv("SHARDLINE_EMULATED_HANG_AFTER") != nullptr) {
+    loader.HangAfter(static_cast<uint64_t>(NumberFrom("SHARDLINE_EMULATED_HANG_AFTER")));
+  }
+  return RunNodeProcess(line->options, &loader);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ TEST(CoordinatorOptions, WrongWordsAreUsageErrorsThatNameTheFlag) {
 
 TEST(CoordinatorOptions, HttpIsServedOnLoopbackUnlessToldOtherwise) {
   EXPECT_EQ(Parse({}).options.http, "127.0.0.1:8080");
-  EXPECT_EQ(Parse({"--http="}).options.http, "");
+  EXPECT_EQ(Parse({"--http", "off"}).options.http, "");
   const CoordinatorCommand command =
       Parse({"--http", "[::1]:0", "--http-insecure", "--http-ping", "0", "--http-return", "1m"});
   ASSERT_TRUE(command.run) << command.text;
