@@ -45,8 +45,8 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 4096;            // At once; a part of every connection.
 constexpr size_t kReadAheadBytes = 16 * 1024;  // Of later requests, while one is answered.
 constexpr int kRefusedMax = 64;                // Connections over the limit that are told so.
-// Browsers forget what they have not read of an answer when its connection breaks: the reason why it
-// is cut short would be lost with it.
+// Browsers forget what they have not read of an answer when its connection breaks, and with it the
+// reason why it was cut short.
 constexpr absl::Duration kCutPause = absl::Milliseconds(100);
 constexpr absl::Duration kLingerTime = absl::Seconds(2);  // For the client to read the last answer.
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(50);  // Out of descriptors.

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import subprocess
+import threading
 
 import langchain_openai
 import litellm
 import openai
 import pytest
 from api import chat_body, scripted, user
-from shardline_cluster import MODEL, PATIENCE
+from shardline_cluster import MODEL, PATIENCE, Cluster
 
 FOX = "The quick brown fox 😊 jumps."
 TOOL = {"type": "function", "function": {
@@ -55,6 +56,25 @@ def test_openai_stream_helper(client):
         final = stream.get_final_completion()
     assert "".join(deltas) == FOX == final.choices[0].message.content
     assert final.choices[0].finish_reason == "stop"
+
+
+def test_39_openai_tries_again_until_there_is_room():
+    with Cluster(nodes=1, shards=1, arguments=["--requests-max", "1", "--queue", "0"]) as cluster:
+        cluster.await_ready()
+        impatient = openai.OpenAI(base_url=f"{cluster.url}/v1", api_key="none", timeout=PATIENCE,
+                                  max_retries=0)
+        first = impatient.chat.completions.create(
+            model=MODEL, messages=user("hi"), max_tokens=60, stream=True,
+            extra_body={"ignore_eos": True})
+        next(first)
+        with pytest.raises(openai.RateLimitError):
+            impatient.chat.completions.create(model=MODEL, messages=user("hi"), max_tokens=1)
+        rest = threading.Thread(target=lambda: list(first))
+        rest.start()
+        patient = impatient.with_options(max_retries=5)
+        answer = patient.chat.completions.create(model=MODEL, messages=user("hi"), max_tokens=1)
+        rest.join()
+    assert answer.choices[0].finish_reason == "length"
 
 
 def test_openai_async_streams_beside_each_other(options):

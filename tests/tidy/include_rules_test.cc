@@ -56,13 +56,11 @@ const std::vector<Room>& Rooms() {
       {"coordinator/gateway",
        {"base", "proto/wire", "shardline/v1", "model", "coordinator/admin",
         "coordinator/ctl/views.h", "coordinator/generate_request.h", "coordinator/membership",
-        "coordinator/model_file.h",
-        "coordinator/placement", "coordinator/routing", "coordinator/sessions", "coordinator/store",
-        "coordinator/task_thread.h", "coordinator/transport", "coordinator/wake_timer.h",
-        "coordinator/web"}},
+        "coordinator/model_file.h", "coordinator/placement", "coordinator/routing",
+        "coordinator/sessions", "coordinator/store", "coordinator/task_thread.h",
+        "coordinator/transport", "coordinator/wake_timer.h", "coordinator/web"}},
       {"coordinator/web", {"base"}},
-      {"coordinator/ctl",
-       {"base", "proto/wire", "shardline/v1", "coordinator/gateway/api_keys.h"}},
+      {"coordinator/ctl", {"base", "proto/wire", "shardline/v1", "coordinator/gateway/api_keys.h"}},
       {"coordinator", {"base", "proto/wire", "shardline/v1", "model", "coordinator"}},
   };
   return *rooms;
