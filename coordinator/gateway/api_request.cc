@@ -210,26 +210,28 @@ class CallReader {
   }
 
   void ReadLogprobs() {
-    std::optional<int64_t> top;
-    if (is_chat()) {
-      top = body_.Int("top_logprobs", 0, kTopLogprobsMax);
-      const bool wanted = body_.Bool("logprobs").value_or(false);
-      if (wanted && !top) top = 0;
-      if (!wanted && top.value_or(0) > 0) {
-        body_.Fail(InvalidValue("top_logprobs", "top_logprobs needs logprobs: true"));
-      }
-      if (!wanted) top.reset();
-    } else {
-      top = body_.Int("logprobs", 0, kCompletionLogprobsMax);
-      if (top && call_.echo) {
-        body_.Fail(Unsupported("logprobs", "logprobs with echo is not supported"));
-      }
-    }
+    const int64_t asked = is_chat() ? ChatLogprobs() : CompletionLogprobs();
     const int64_t probs = body_.Int("n_probs", 0, kTopLogprobsMax).value_or(0);
-    if (probs > 0) top = std::max(top.value_or(0), probs);
-    if (!top) return;
+    const int64_t top = probs > 0 ? std::max(asked, probs) : asked;
+    if (top < 0) return;
     call_.sampling.set_logprobs(true);
-    call_.sampling.set_top_logprobs(static_cast<uint32_t>(*top));
+    call_.sampling.set_top_logprobs(static_cast<uint32_t>(top));
+  }
+
+  // How many alternatives to tell of each token; -1: no log-probabilities at all.
+  int64_t ChatLogprobs() {
+    const int64_t top = body_.Int("top_logprobs", 0, kTopLogprobsMax).value_or(0);
+    if (body_.Bool("logprobs").value_or(false)) return top;
+    if (top > 0) body_.Fail(InvalidValue("top_logprobs", "top_logprobs needs logprobs: true"));
+    return -1;
+  }
+
+  int64_t CompletionLogprobs() {
+    const int64_t top = body_.Int("logprobs", 0, kCompletionLogprobsMax).value_or(-1);
+    if (top >= 0 && call_.echo) {
+      body_.Fail(Unsupported("logprobs", "logprobs with echo is not supported"));
+    }
+    return top;
   }
 
   void ReadStops() {
