@@ -11,8 +11,8 @@
 namespace shardline {
 namespace {
 
-// Of an attempt: one of so many asks every stage for its time.
-constexpr uint64_t kStepsPerTiming = 8;
+// Of an attempt: the first decode step and one of so many tokens asks every stage for its time.
+constexpr int32_t kTokensPerTiming = 32;
 
 }  // namespace
 
@@ -189,7 +189,9 @@ RowHeader HeadCore::HeaderOf(const HeadAttempt& attempt, const RoundRow& row) {
   uint32_t flags = row.kind == RoundRowKind::kPiece ? 0 : kRowWantsLogits;
   if (row.kind == RoundRowKind::kVerify) flags = kRowWantsAllLogits;
   const bool is_decode = row.kind == RoundRowKind::kDecode || row.kind == RoundRowKind::kVerify;
-  if (is_decode && row.step.value() % kStepsPerTiming == 1) flags |= kRowWantsStageTimes;
+  if (is_decode && (row.position - attempt.prefix_count) % kTokensPerTiming == 0) {
+    flags |= kRowWantsStageTimes;
+  }
   header.row = {.key = {.attempt = row.attempt, .step = row.step},
                 .position = row.position,
                 .token_count = row.token_count,

@@ -72,7 +72,7 @@ void FailPiece(int pieces, int failing, int32_t rounds_in_flight) {
 // Every row of a decode step that is asked comes back with what three stages say of themselves.
 TEST(Rounds, AnEndTellsEachStagesShareOfAllLaps) {
   HeadRig rig({});
-  RunAttempt run = HeadRig::Run(1, 3, 20);
+  RunAttempt run = HeadRig::Run(1, 3, 100);
   const size_t stages = run.route.size();
   ASSERT_THAT(rig.Start(std::move(run)), IsOk());
   int asked = 0;
