@@ -44,6 +44,9 @@ TEST(JinjaLimitsTest, NestedLoopsRunOutOfSteps) {
 
 TEST(JinjaLimitsTest, ARangeHasAnEnd) {
   EXPECT_THAT(Outcome("{{ range(10 ** 18) | list }}"), HasSubstr("longer than 100000"));
+  EXPECT_EQ(Outcome("{{ range(100000) | length }}", jinja::Limits()), "ok: 100000");
+  EXPECT_THAT(Outcome("{{ range(100001) | length }}", jinja::Limits()),
+              HasSubstr("longer than 100000"));
 }
 
 TEST(JinjaLimitsTest, TextsThatGrowRunOutOfMemoryBeforeTheyAreMade) {
